@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Playground, can_mount, records, stderr, stdout};
-use underlay_record::CellStatus;
+use underlay_record::{CellStatus, CheckId};
 
 /// The study in the documentation that works when pasted.
 fn documented() -> String {
@@ -176,7 +176,7 @@ fn benchmark_has_its_faults_and_whole_output() {
     assert!(output.status.success(), "{}", stderr(&output));
     let all = records(&playground.path("idle"));
     let certificate = all[0].certificate.as_ref().unwrap();
-    assert!(certificate.failed().any(|check| check.name == "storage used"), "{certificate:?}");
+    assert!(certificate.failed().any(|check| check.id == Some(CheckId::StorageUsed)), "{certificate:?}");
     assert_eq!(playground.left_behind(), [""; 0]);
 }
 

@@ -355,7 +355,7 @@ fn corrupted_data_is_noticed() {
         }
         let checks = rotten["certificate"]["checks"].as_array();
         let checks: Vec<_> =
-            checks.into_iter().flatten().filter(|check| check["name"] == "checked values").collect();
+            checks.into_iter().flatten().filter(|check| check["id"] == "checked-values").collect();
         match state {
             Some("completed") if system == "rocksdb" => {
                 // Nobody is given a wrong value for a sound one.

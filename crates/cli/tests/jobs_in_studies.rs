@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{Mounted, Playground, can_mount, records, stderr, stdout};
-use underlay_record::CellStatus;
+use underlay_record::{CellStatus, CheckId};
 
 /// A disk, and an SSD that counts for two.
 const STUDY: &str = r#"
@@ -118,7 +118,7 @@ fn jobs_run_in_order_on_one_cluster() {
             assert!(device.duration_s < record.wall_s / 2.0 + 1.0, "{id}: {} s", device.duration_s);
         }
         let certificate = record.certificate.as_ref().unwrap();
-        assert!(certificate.checks.iter().any(|check| check.name == "memory budget"), "{id}");
+        assert!(certificate.checks.iter().any(|check| check.id == Some(CheckId::MemoryBudget)), "{id}");
         for directory in &job.directories {
             let device = directory.device.as_ref().unwrap();
             let expected = if directory.directory == 0 { "hdd-mapreduce.0" } else { "ssd-mapreduce.1" };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use support::{Playground, can_mount, records, stderr, stdout, wait_for};
-use underlay_record::{CellStatus, NodeCondition, NodeRole, NodeState};
+use underlay_record::{CellStatus, CheckId, NodeCondition, NodeRole, NodeState};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -172,8 +172,11 @@ fn master_is_killed_by_study_and_replica_by_hand() {
     let read_back = record.read_back.as_ref().unwrap();
     assert!(read_back.checked > 0 && read_back.lost() == 0 && read_back.unreadable == 0, "{read_back:?}");
     let checks = &record.certificate.as_ref().unwrap().checks;
-    let check = |name: &str| checks.iter().find(|check| check.name == name).unwrap();
-    assert!(check("acknowledged writes").passed && check("operations answered").passed, "{checks:?}");
+    let check = |id: CheckId| checks.iter().find(|check| check.id == Some(id)).unwrap();
+    assert!(
+        check(CheckId::AcknowledgedWrites).passed && check(CheckId::OperationsAnswered).passed,
+        "{checks:?}"
+    );
     assert_reports_name_events(&playground, &playground.path("run"));
     assert_eq!(playground.left_behind(), [""; 0]);
 }

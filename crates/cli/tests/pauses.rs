@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::{Playground, can_mount, records, wait_for};
 use underlay_record::live::{FEED_FILE, feed_line};
-use underlay_record::{CertificateVerdict, FeedEntry, RunRecord};
+use underlay_record::{CertificateVerdict, CheckId, FeedEntry, RunRecord};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Longer than a twentieth of the window, even on a busy host.
@@ -85,10 +85,10 @@ fn stop_others(playground: &Playground, word: &str) -> usize {
     stopped.len()
 }
 
-fn is_doubtful_for(record: &RunRecord, check: &str) -> bool {
+fn is_doubtful_for(record: &RunRecord, check: CheckId) -> bool {
     let certificate = record.certificate.as_ref().expect("it completed");
     certificate.verdict == CertificateVerdict::Doubtful
-        && certificate.failed().any(|failed| failed.name == check)
+        && certificate.failed().any(|failed| failed.id == Some(check))
 }
 
 fn null_study(workload: &str) -> String {
@@ -111,7 +111,7 @@ fn run_paused_inside_window_is_doubtful() {
     std::thread::sleep(STOPPED_FOR);
     run.signal_group(libc::SIGCONT);
     let records = run.ended(&playground);
-    assert!(is_doubtful_for(&records[0], "process pauses"), "{:?}", records[0].certificate);
+    assert!(is_doubtful_for(&records[0], CheckId::ProcessPauses), "{:?}", records[0].certificate);
     let pauses = records[0].pauses.as_ref().expect("it was watched");
     assert!(pauses.own.pauses > 0 && pauses.own.longest_wall_s > 0.5, "{pauses:?}");
 }
@@ -132,7 +132,7 @@ fn command_of_paused_run_is_doubtful() {
     std::thread::sleep(STOPPED_FOR);
     run.signal_group(libc::SIGCONT);
     let records = run.ended(&playground);
-    assert!(is_doubtful_for(&records[0], "process pauses"), "{:?}", records[0].certificate);
+    assert!(is_doubtful_for(&records[0], CheckId::ProcessPauses), "{:?}", records[0].certificate);
 }
 
 /// Of two cells, the engine of one is stopped, and the process behind the devices of the other: each alone, while the
@@ -151,7 +151,11 @@ fn paused_system_or_devices_make_cell_doubtful() {
         wait_for("the measurement", LIMIT, || is_in(&playground, "measuring"));
         assert!(stop_others(&playground, word) > 0, "no process has {word:?} in its command line");
         let records = run.ended(&playground);
-        assert!(is_doubtful_for(&records[0], "process pauses"), "{word:?}: {:?}", records[0].certificate);
+        assert!(
+            is_doubtful_for(&records[0], CheckId::ProcessPauses),
+            "{word:?}: {:?}",
+            records[0].certificate
+        );
         let stopped = &records[0].pauses.as_ref().expect("it was watched").stopped;
         assert!(!stopped.is_empty(), "{word:?}");
         assert_eq!(playground.left_behind(), Vec::<String>::new());

@@ -3,8 +3,7 @@
 mod support;
 
 use support::{Playground, can_mount, records, stderr, stdout};
-use underlay_record::CertificateVerdict;
-use underlay_record::certificate::STORAGE_USED;
+use underlay_record::{CertificateVerdict, CheckId};
 
 /// What `run` does, after `load`, on two modelled storages.
 fn study(load: &str, run: &str) -> String {
@@ -43,7 +42,7 @@ fn runs_beside_in(
     let records = records(&playground.path("out"));
     for record in &records {
         let certificate = record.certificate.as_ref().unwrap();
-        assert!(certificate.failed().any(|check| check.name == STORAGE_USED), "{certificate:?}");
+        assert!(certificate.failed().any(|check| check.id == Some(CheckId::StorageUsed)), "{certificate:?}");
     }
     records.iter().filter_map(|record| Some(record.certificate.as_ref()?.verdict)).collect()
 }
@@ -91,7 +90,7 @@ fn page_cache_reads_count_as_storage_use() {
     assert!(output.status.success(), "{}", stderr(&output));
     for record in records(&playground.path("out")) {
         let certificate = record.certificate.unwrap();
-        let check = certificate.checks.iter().find(|check| check.name == STORAGE_USED).unwrap();
+        let check = certificate.checks.iter().find(|check| check.id == Some(CheckId::StorageUsed)).unwrap();
         assert!(check.passed, "{check:?}");
     }
 }

@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::{CheckId, known_id};
+
 /// Who chose the factor of slow motion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -51,7 +53,10 @@ pub struct GivenUp {
     pub cell: String,
     /// The failed check in its certificate, in the certificate's words.
     pub finding: String,
-    /// The name of the check that failed; absent in older records.
+    /// Which check failed; absent where this version does not know it.
+    #[serde(default, deserialize_with = "known_id", skip_serializing_if = "Option::is_none")]
+    pub check_id: Option<CheckId>,
+    /// Its name, for people; absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
     /// How late requests were by that check, in modelled microseconds; absent where it is about something else.
@@ -60,6 +65,13 @@ pub struct GivenUp {
     /// How far the check failed, as its certificate had it; absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extent: Option<f64>,
+}
+
+impl GivenUp {
+    /// Older records have no id, and the name alone tells.
+    pub(crate) fn identify(&mut self) {
+        self.check_id = self.check_id.or_else(|| CheckId::from_title(self.check.as_deref()?));
+    }
 }
 
 /// How the kernel's list of CPUs reads in a sentence: `CPU 1`, `CPUs 2-3`.

@@ -54,7 +54,7 @@ pub use cell::{
     BenchmarkWork, Cell, CellLabels, CellStatus, DeviceArrangement, DirtyLimitRecord, JobWork, MemoryRecord,
     OfferedRate, RatePart, RecordedWork, RequestWork, RunRecord, ScaleFactors, StorageRecord,
 };
-pub use certificate::{Certificate, CertificateVerdict, Check};
+pub use certificate::{Certificate, CertificateVerdict, Check, CheckId};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,

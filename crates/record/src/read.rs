@@ -5,6 +5,8 @@ use serde::de::DeserializeOwned;
 
 use crate::SCHEMA_VERSION;
 use crate::cell::{CellStatus, RunRecord};
+use crate::certificate::Check;
+use crate::cpu::GivenUp;
 use crate::run::RunHeader;
 
 /// Why a text is no record that this version reads.
@@ -40,7 +42,9 @@ struct SchemaOnly {
 /// # Errors
 /// When the text is no run, or one of a schema that this version does not know.
 pub fn run(text: &str) -> Result<RunHeader, ReadError> {
-    read(text)
+    let mut run: RunHeader = read(text)?;
+    run.slow_motion.iter_mut().flat_map(|chosen| &mut chosen.given_up).for_each(GivenUp::identify);
+    Ok(run)
 }
 
 /// Reads the record of a cell.
@@ -55,6 +59,7 @@ pub fn cell(text: &str) -> Result<RunRecord, ReadError> {
         let failure = reason.split_once(EARLIER_FAILURE).map(|(_, message)| message.to_owned());
         record.status = CellStatus::Skipped { failure };
     }
+    record.certificate.iter_mut().flat_map(|certificate| &mut certificate.checks).for_each(Check::identify);
     Ok(record)
 }
 
@@ -78,9 +83,10 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, ReadError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::certificate::CheckId;
 
     #[test]
     fn cell_skipped_by_earlier_version_has_not_failed() {
@@ -105,6 +111,57 @@ mod tests {
         // As it is written now, it reads back.
         let skipped = RunRecord { status: CellStatus::Skipped { failure: None }, ..record };
         assert_eq!(cell(&serde_json::to_string(&skipped).unwrap()).unwrap(), skipped);
+    }
+
+    #[test]
+    fn earlier_records_are_read_with_check_ids() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-2");
+        let file = format!("{folder}/cells/rocksdb.remote.ycsb-a-uniform-4t-500ps.r1.json");
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut written: Value = serde_json::from_str(&text).unwrap();
+        let checks = written["certificate"]["checks"].as_array_mut().unwrap();
+        assert!(checks.iter().all(|check| check["id"].is_null()));
+        let mut searched = checks[0].clone();
+        searched["name"] = json!("search: system CPU");
+        let mut unknown = checks[0].clone();
+        unknown["name"] = json!("search: moon phase");
+        checks.extend([searched, unknown]);
+        let record = cell(&written.to_string()).unwrap();
+        let checks = &record.certificate.as_ref().unwrap().checks;
+        let found: Vec<_> = checks.iter().map(|check| (check.id, check.in_search)).collect();
+        let of_window = [
+            CheckId::DeviceLatencyMean,
+            CheckId::DeviceLatencyP50,
+            CheckId::DeviceLatencyP99,
+            CheckId::PathOverhead,
+            CheckId::OperationsAnswered,
+            CheckId::OfferedRate,
+            CheckId::GeneratorHeadroom,
+            CheckId::ScheduleLateness,
+            CheckId::MemoryBudget,
+            CheckId::StolenTime,
+        ];
+        let mut expected: Vec<_> = of_window.into_iter().map(|id| (Some(id), false)).collect();
+        expected.extend([(Some(CheckId::SystemCpu), true), (None, true)]);
+        assert_eq!(found, expected);
+        // As it is written now, it reads back.
+        assert_eq!(cell(&serde_json::to_string(&record).unwrap()).unwrap(), record);
+    }
+
+    #[test]
+    fn earlier_given_up_factors_are_read_with_check_ids() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-2/run.json");
+        let mut written: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let given_up =
+            |check: Option<&str>| json!({"time": 4.0, "cell": "a", "finding": "late", "check": check});
+        written["slow_motion"] = json!({
+            "chosen_by": "host",
+            "given_up": [given_up(Some("emulation CPU")), given_up(Some("moon phase")), given_up(None)],
+        });
+        let read = run(&written.to_string()).unwrap();
+        let ids: Vec<_> =
+            read.slow_motion.unwrap().given_up.iter().map(|given_up| given_up.check_id).collect();
+        assert_eq!(ids, [Some(CheckId::EmulationCpu), None, None]);
     }
 
     #[test]

@@ -15,10 +15,9 @@ mod shares;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use underlay_record::certificate::STORAGE_USED;
 use underlay_record::{
-    Cell, CellStatus, Certificate, CertificateVerdict, DisturbedBy, Histogram, MeasuredWindow, RecordedWork,
-    RunRecord, ShortenedAmount, StorageRecord, WarmUp, disturbance,
+    Cell, CellStatus, Certificate, CertificateVerdict, CheckId, DisturbedBy, Histogram, MeasuredWindow,
+    RecordedWork, RunRecord, ShortenedAmount, StorageRecord, WarmUp, disturbance,
 };
 
 use crate::cell::benchmark::BenchmarkFigures;
@@ -188,7 +187,7 @@ impl ComparisonRow<'_> {
         let records = self.cells.iter().flatten().flat_map(|cell| &cell.records);
         let mut failed =
             records.filter_map(|record| record.certificate.as_ref()).flat_map(Certificate::failed);
-        failed.any(|check| check.name == STORAGE_USED)
+        failed.any(|check| check.id == Some(CheckId::StorageUsed))
     }
 
     /// Whether it has a throughput and latencies of ours.

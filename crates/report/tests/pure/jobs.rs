@@ -2,8 +2,7 @@
 
 use crate::fixture;
 use crate::fixture::mapreduce::{mapreduce, once};
-use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{CacheUse, CellStatus, Check, DeviceId, RunRecord, ShortenedAmount};
+use underlay_record::{CacheUse, CellStatus, Check, CheckId, DeviceId, RunRecord, ShortenedAmount};
 use underlay_report::background::CompactionComparison;
 use underlay_report::claims::{self, ClaimVerdict};
 use underlay_report::comparison::{CellOutcome, RunComparison};
@@ -63,13 +62,8 @@ fn job_has_duration_without_throughput_or_latency() {
 
 fn fail_storage_used(record: &mut RunRecord) {
     let certificate = record.certificate.as_mut().expect("it completed");
-    certificate.checks.push(Check {
-        name: STORAGE_USED.into(),
-        passed: false,
-        finding: "the devices were asked for 0 requests".into(),
-        extent: None,
-        remedy: None,
-    });
+    let finding = "the devices were asked for 0 requests";
+    certificate.checks.push(Check::new(CheckId::StorageUsed, false, finding));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::fixture;
 use underlay_record::{
-    CertificateVerdict, Check, CoveredShare, CpuRecord, DeviceInputs, EstimateShare, InputCertificate,
+    CertificateVerdict, Check, CheckId, CoveredShare, CpuRecord, DeviceInputs, EstimateShare,
+    InputCertificate,
 };
 use underlay_report::{LoadedRun, export, html, terminal};
 
@@ -135,15 +136,16 @@ fn checks_failed_together_are_one_warning() {
     for record in loaded.records.iter_mut().filter(|record| record.cell.storage == "nvme") {
         let Some(certificate) = &mut record.certificate else { continue };
         certificate.verdict = CertificateVerdict::Doubtful;
-        let failed = |(name, extent): (&str, f64)| Check {
-            name: name.to_owned(),
-            passed: false,
-            finding: format!("{:.0} % late", extent * 100.0),
-            extent: Some(extent + f64::from(record.repetition)),
-            remedy: Some("use slower motion than x12".to_owned()),
+        let failed = |(id, extent): (CheckId, f64)| {
+            Check::new(id, false, format!("{:.0} % late", extent * 100.0))
+                .with_extent(extent + f64::from(record.repetition))
+                .with_remedy("use slower motion than x12")
         };
-        let checks =
-            [("device latency mean", 0.8), ("device latency p50", 0.6), ("device latency p99", 1.08)];
+        let checks = [
+            (CheckId::DeviceLatencyMean, 0.8),
+            (CheckId::DeviceLatencyP50, 0.6),
+            (CheckId::DeviceLatencyP99, 1.08),
+        ];
         certificate.checks = checks.map(failed).into();
     }
     let doubts = texts(&loaded, "doubtful");

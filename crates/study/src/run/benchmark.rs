@@ -166,26 +166,18 @@ impl RunContext {
         let scratch = folder.join(scratch_of(0));
         let traffic = CellTraffic::new(plan, storages, &figures.devices, &servers.processes())
             .map(|traffic| traffic.with_fio(plan, benchmark.plan.job.as_deref(), &scratch));
-        let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
         let certificate = certify(&CertificateEvidence {
             devices: &figures.devices,
             paths: &figures.paths,
-            measured: None,
             floor_us: self.floor_us(plan),
             cpu: figures.cpu.as_ref(),
             callers: CallerKind::Programs,
-            searching: None,
             pauses: Some(&figures.pauses),
-            lost_tasks: None,
             traffic,
-            aftermath: &aftermath,
+            aftermath: RunAftermath { steal_share, ..RunAftermath::default() },
             memory_enforced: Some(session.memory_enforced_by().is_some()),
-            ceiling_per_s: None,
-            open_loop: false,
-            hides_records: false,
-            nodes_away: None,
-            read_back: None,
             time_scale: plan.scale.time,
+            ..CertificateEvidence::default()
         });
         let mut warnings = Vec::new();
         if plan.storage.is_modelled() && figures.devices.iter().all(is_idle) {

@@ -198,9 +198,8 @@ impl RunContext {
             callers: callers(plan, open_loop),
             searching: observed.searching.as_ref(),
             pauses: Some(&observed.taken.pauses),
-            lost_tasks: None,
             traffic,
-            aftermath: &aftermath,
+            aftermath,
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(observed.memory_enforced_by.is_some()),
             ceiling_per_s: Some(ceiling_per_s),
             open_loop,
@@ -208,6 +207,7 @@ impl RunContext {
             nodes_away,
             read_back: observed.read_back.as_ref(),
             time_scale: plan.scale.time,
+            ..CertificateEvidence::default()
         });
         let mut record = observed.into_record(self, plan, wall);
         record.certificate = Some(certificate);

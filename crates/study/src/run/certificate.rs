@@ -12,8 +12,8 @@ mod waits;
 use std::collections::BTreeMap;
 
 use underlay_record::{
-    Certificate, Check, CpuRecord, DeviceActivity, GeneratorCost, GivenUp, IntegrityRecord, MeasuredWindow,
-    OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
+    Certificate, Check, CheckId, CpuRecord, DeviceActivity, GeneratorCost, GivenUp, IntegrityRecord,
+    MeasuredWindow, OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
 };
 use underlay_workload::RunAftermath;
 
@@ -30,7 +30,7 @@ const MEAN_TOLERANCE: f64 = 0.10;
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
-/// The evidence that a certificate is made from.
+/// The evidence that a certificate is made from; by default of a cell in which nothing was looked at.
 pub struct CertificateEvidence<'a> {
     pub devices: &'a [DeviceActivity],
     /// Programs' waits on the way to them; empty where unknown.
@@ -39,7 +39,7 @@ pub struct CertificateEvidence<'a> {
     pub measured: Option<&'a MeasuredWindow>,
     /// The attachment's own p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
-    pub aftermath: &'a RunAftermath,
+    pub aftermath: RunAftermath,
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
     pub callers: CallerKind,
@@ -63,6 +63,31 @@ pub struct CertificateEvidence<'a> {
     /// The result of reading back acknowledged writes; absent where that was not done.
     pub read_back: Option<&'a ReadBackRecord>,
     pub time_scale: f64,
+}
+
+impl Default for CertificateEvidence<'_> {
+    fn default() -> Self {
+        CertificateEvidence {
+            devices: &[],
+            paths: &[],
+            measured: None,
+            floor_us: None,
+            aftermath: RunAftermath::default(),
+            cpu: None,
+            callers: CallerKind::Nobody,
+            pauses: None,
+            lost_tasks: None,
+            traffic: None,
+            searching: None,
+            memory_enforced: None,
+            ceiling_per_s: None,
+            open_loop: false,
+            hides_records: false,
+            nodes_away: None,
+            read_back: None,
+            time_scale: 1.0,
+        }
+    }
 }
 
 /// The tasks of a job that failed or were killed, and were made again.
@@ -104,17 +129,12 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     checks.extend(evidence.traffic.map(traffic::check));
     checks.extend(evidence.lost_tasks.map(lost_tasks_check));
     if let Some(enforced) = evidence.memory_enforced {
-        checks.push(Check {
-            name: "memory budget".into(),
-            passed: enforced,
-            finding: if enforced {
-                "a memory cgroup held the system and its page cache to the budget".into()
-            } else {
-                "nothing held the page cache to the budget: the data may have been in memory".into()
-            },
-            extent: None,
-            remedy: (!enforced).then(|| "`underlay doctor` says how to get a memory cgroup".into()),
-        });
+        let finding = match enforced {
+            true => "a memory cgroup held the system and its page cache to the budget",
+            false => "nothing held the page cache to the budget: the data may have been in memory",
+        };
+        let check = Check::new(CheckId::MemoryBudget, enforced, finding);
+        checks.push(check.with_remedy("`underlay doctor` says how to get a memory cgroup"));
     }
     let steal = evidence.aftermath.steal_share;
     match evidence.cpu {
@@ -152,18 +172,13 @@ fn window_check(measured: &MeasuredWindow) -> Option<Check> {
         return None;
     }
     let mean_us = served_us(&measured.by_operation) / operations as f64;
-    let passed = mean_us <= window_us;
-    Some(Check {
-        name: "window".into(),
-        passed,
-        finding: format!(
-            "an operation took {:.1} ms in the mean, and the measured window has {:.1} ms",
-            mean_us / 1000.0,
-            window_us / 1000.0
-        ),
-        extent: Some(mean_us / window_us),
-        remedy: (!passed).then(|| "measure for longer: a longer `duration` in [run], or in [short]".into()),
-    })
+    let finding = format!(
+        "an operation took {:.1} ms in the mean, and the measured window has {:.1} ms",
+        mean_us / 1000.0,
+        window_us / 1000.0
+    );
+    let check = Check::new(CheckId::Window, mean_us <= window_us, finding).with_extent(mean_us / window_us);
+    Some(check.with_remedy("measure for longer: a longer `duration` in [run], or in [short]"))
 }
 
 /// Fewer requests than this tell nothing of percentiles.
@@ -193,35 +208,25 @@ pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) ->
 /// before.
 fn lost_tasks_check(lost: LostTasks) -> Check {
     let LostTasks { count, nodes_went } = lost;
-    let passed = count == 0 || nodes_went;
-    Check {
-        name: "lost tasks".into(),
-        passed,
-        finding: match (count, nodes_went) {
-            (0, _) => "no task failed or was killed".into(),
-            (_, true) => {
-                format!("{count} tasks failed or were killed and ran again, as nodes were sent away")
-            }
-            (_, false) => format!("{count} tasks failed or were killed and ran again (allowed: 0)"),
-        },
-        extent: Some(count as f64),
-        remedy: (!passed)
-            .then(|| "look at the job's log: give the system more memory if its tasks ran out of it".into()),
-    }
+    let finding = match (count, nodes_went) {
+        (0, _) => "no task failed or was killed".into(),
+        (_, true) => format!("{count} tasks failed or were killed and ran again, as nodes were sent away"),
+        (_, false) => format!("{count} tasks failed or were killed and ran again (allowed: 0)"),
+    };
+    Check::new(CheckId::LostTasks, count == 0 || nodes_went, finding)
+        .with_extent(count as f64)
+        .with_remedy("look at the job's log: give the system more memory if its tasks ran out of it")
 }
 
 fn steal_check(steal: f64) -> Check {
-    Check {
-        name: "stolen time".into(),
-        passed: steal <= STEAL_TOLERANCE,
-        finding: format!(
-            "the hypervisor took {:.1} % of the time (allowed: {:.0} %)",
-            steal * 100.0,
-            STEAL_TOLERANCE * 100.0
-        ),
-        extent: Some(steal),
-        remedy: (steal > STEAL_TOLERANCE).then(|| "run again when the host is quieter".into()),
-    }
+    let finding = format!(
+        "the hypervisor took {:.1} % of the time (allowed: {:.0} %)",
+        steal * 100.0,
+        STEAL_TOLERANCE * 100.0
+    );
+    Check::new(CheckId::StolenTime, steal <= STEAL_TOLERANCE, finding)
+        .with_extent(steal)
+        .with_remedy("run again when the host is quieter")
 }
 
 /// A failure that slower motion would mend.
@@ -229,8 +234,8 @@ fn steal_check(steal: f64) -> Check {
 pub struct TooFast {
     /// In the certificate's words.
     pub finding: String,
-    /// The name of the check that failed.
-    pub check: String,
+    /// The check that failed.
+    pub check: CheckId,
     /// How late requests are, in modelled time; absent where the check is about something else.
     pub late_us: Option<f64>,
     /// How far the check failed.
@@ -247,30 +252,27 @@ pub fn too_fast(
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
     // All other failures are consequences of the stop. Mere delays of a busy host are mended like the rest.
-    if certificate.failed().any(|failed| searching::plain_name(&failed.name) == pauses::PROCESS_PAUSES) {
+    if certificate.failed().any(|failed| failed.id == Some(CheckId::ProcessPauses)) {
         return None;
     }
     let latencies = DeviceLatencies::new(devices, paths);
     certificate
         .failed()
-        .map(|failed| {
-            let check = searching::plain_name(&failed.name).to_owned();
-            let late_us = latencies.missed_us(&check).or_else(|| waits::late_us(paths, &check));
-            TooFast {
-                finding: format!("{}: {}", failed.name, failed.finding),
-                check,
-                late_us,
-                extent: failed.extent,
-            }
+        .filter_map(|failed| {
+            let check = failed.id?;
+            let late_us = latencies.missed_us(check).or_else(|| waits::late_us(paths, check));
+            let finding = format!("{}: {}", failed.name, failed.finding);
+            Some(TooFast { finding, check, late_us, extent: failed.extent })
         })
         .find(|found| {
-            let mut of_it = earlier.iter().filter(|earlier| earlier.check.as_ref() == Some(&found.check));
-            let Some(late_us) = latencies.late_us(&found.check).or(found.late_us) else {
+            let mut of_it = earlier.iter().filter(|earlier| earlier.check_id == Some(found.check));
+            let Some(late_us) = latencies.late_us(found.check).or(found.late_us) else {
                 let was_no_help = |earlier: &&&GivenUp| {
                     let extents = earlier.extent.zip(found.extent);
                     extents.is_some_and(|(before, now)| now > before * (1.0 - MIN_IMPROVEMENT))
                 };
-                return is_mended(&found.check) && of_it.filter(was_no_help).count() < NO_HELP_AT_LAST;
+                let was_given_up = of_it.filter(was_no_help).count() >= NO_HELP_AT_LAST;
+                return found.check.is_mended_by_slower_motion() && !was_given_up;
             };
             let was_no_help = |earlier: &&GivenUp| {
                 let late = earlier.late_us.zip(found.late_us);
@@ -282,20 +284,11 @@ pub fn too_fast(
         })
 }
 
-/// Whether a slower motion can mend what fails a check of this name, which is not about how late requests are.
-fn is_mended(check: &str) -> bool {
-    latencies::is_mended(check) || processors::is_mended(check) || GENERATOR_CHECKS.contains(&check)
-}
-
 /// Slower motion that made a check fail by less than this share less was no help: a program that uses all free CPU time
 /// does so at every factor.
 const MIN_IMPROVEMENT: f64 = 0.1;
 /// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
 const NO_HELP_AT_LAST: usize = 2;
-const GENERATOR_HEADROOM: &str = "generator headroom";
-const SCHEDULE_LATENESS: &str = "schedule lateness";
-/// The generator costs the same at every factor, and the slower the motion, the less of modelled time that is.
-const GENERATOR_CHECKS: [&str; 3] = [GENERATOR_HEADROOM, SCHEDULE_LATENESS, pauses::GENERATOR_DELAYS];
 
 fn slower_remedy(time_scale: f64) -> String {
     format!(
@@ -309,15 +302,12 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let refused = if evidence.hides_records { throttled } else { missing + throttled };
     if evidence.hides_records {
-        checks.push(Check {
-            name: "hidden records".into(),
-            passed: missing > 0,
-            finding: format!("{missing} operations found no record, as readers without authorisation must"),
-            extent: None,
-            remedy: (missing == 0).then(|| {
-                "readers without authorisation saw records, or there were none of these readers".into()
-            }),
-        });
+        let finding = format!("{missing} operations found no record, as readers without authorisation must");
+        checks.push(
+            Check::new(CheckId::HiddenRecords, missing > 0, finding).with_remedy(
+                "readers without authorisation saw records, or there were none of these readers",
+            ),
+        );
     }
     let unanswered = measured.errors + refused;
     // Those that failed are not among the operations.
@@ -339,54 +329,46 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
         None => (share, format!("allowed: {percent:.1} %")),
     };
     let passed = measured.operations > 0 && tolerated <= UNANSWERED_TOLERANCE;
-    checks.push(Check {
-        name: "operations answered".into(),
-        passed,
-        finding: format!(
-            "{all} operations: {} failed and {refused} found no record or were refused ({allowed})",
-            measured.errors,
-        ),
-        extent: Some(share),
-        remedy: (!passed)
-            .then(|| "look at the cell's errors, and whether all its records were loaded".into()),
-    });
+    let finding = format!(
+        "{all} operations: {} failed and {refused} found no record or were refused ({allowed})",
+        measured.errors,
+    );
+    checks.push(
+        Check::new(CheckId::OperationsAnswered, passed, finding)
+            .with_extent(share)
+            .with_remedy("look at the cell's errors, and whether all its records were loaded"),
+    );
     if let Some(IntegrityRecord { checked, mismatches, wrong_values }) = &measured.integrity {
         let first = wrong_values.first().map_or(String::new(), |wrong| format!("; the first: {wrong}"));
-        checks.push(Check {
-            name: "checked values".into(),
-            passed: *mismatches == 0,
-            finding: format!(
-                "{mismatches} of {checked} records that were read differ from the written ones{first}"
-            ),
-            extent: Some(*mismatches as f64 / (*checked).max(1) as f64),
-            remedy: (*mismatches > 0)
-                .then(|| "look for faults of the storage, and read the system's log of this cell".into()),
-        });
+        let finding =
+            format!("{mismatches} of {checked} records that were read differ from the written ones{first}");
+        checks.push(
+            Check::new(CheckId::CheckedValues, *mismatches == 0, finding)
+                .with_extent(*mismatches as f64 / (*checked).max(1) as f64)
+                .with_remedy("look for faults of the storage, and read the system's log of this cell"),
+        );
     }
     if let Some(read_back) = evidence.read_back {
         let lost = read_back.lost();
-        checks.push(Check {
-            name: "acknowledged writes".into(),
-            passed: read_back.is_sound(),
-            finding: read_back.to_string(),
-            extent: Some(lost as f64 / read_back.checked.max(1) as f64),
-            remedy: (!read_back.is_sound()).then(|| {
-                "the system's promises depend on its durability and consistency: see its settings".into()
-            }),
-        });
+        checks.push(
+            Check::new(CheckId::AcknowledgedWrites, read_back.is_sound(), read_back.to_string())
+                .with_extent(lost as f64 / read_back.checked.max(1) as f64)
+                .with_remedy(
+                    "the system's promises depend on its durability and consistency: see its settings",
+                ),
+        );
     }
     let lost_threads = evidence.aftermath.lost_threads;
     if lost_threads > 0 {
-        checks.push(Check {
-            name: "clients".into(),
-            passed: false,
-            finding: format!("{lost_threads} client threads lost their connection for good"),
-            extent: Some(lost_threads as f64),
-            remedy: Some("look at the system's log".into()),
-        });
+        let finding = format!("{lost_threads} client threads lost their connection for good");
+        checks.push(
+            Check::new(CheckId::Clients, false, finding)
+                .with_extent(f64::from(lost_threads))
+                .with_remedy("look at the system's log"),
+        );
     }
     if evidence.open_loop {
-        checks.push(offered::check(measured, evidence.aftermath));
+        checks.push(offered::check(measured, &evidence.aftermath));
     }
 }
 
@@ -394,33 +376,31 @@ fn generator_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindo
     if let Some(ceiling) = evidence.ceiling_per_s {
         let headroom = ceiling / measured.throughput_per_s.max(f64::MIN_POSITIVE);
         let needed = GeneratorCost::MIN_HEADROOM;
-        checks.push(Check {
-            name: GENERATOR_HEADROOM.into(),
-            passed: headroom >= needed,
-            finding: format!(
-                "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times the measured rate \
-                     (needed: {needed})"
-            ),
-            extent: Some(headroom.recip()),
-            remedy: (headroom < needed).then(|| "more threads, or a larger [scale] time".into()),
-        });
+        let finding = format!(
+            "the generator can offer {ceiling:.0} operations/s, {headroom:.1} times the measured rate \
+             (needed: {needed})"
+        );
+        checks.push(
+            Check::new(CheckId::GeneratorHeadroom, headroom >= needed, finding)
+                .with_extent(headroom.recip())
+                .with_remedy("more threads, or a larger [scale] time"),
+        );
     }
     if evidence.open_loop
         && let Some(lateness_us) = measured.generator.lateness_p99_us
     {
         let p99_us = measured.latency.us.p99;
         let passed = !GeneratorCost::is_too_late(lateness_us, p99_us);
-        checks.push(Check {
-            name: SCHEDULE_LATENESS.into(),
-            passed,
-            finding: format!(
-                "operations were sent up to {} late (p99) because of the generator itself, against a p99 of {}",
-                latency_in_words(lateness_us),
-                latency_in_words(p99_us)
-            ),
-            extent: Some(lateness_us),
-            remedy: (!passed).then(|| "lower the rate, use fewer threads, or a larger [scale] time".into()),
-        });
+        let finding = format!(
+            "operations were sent up to {} late (p99) because of the generator itself, against a p99 of {}",
+            latency_in_words(lateness_us),
+            latency_in_words(p99_us)
+        );
+        checks.push(
+            Check::new(CheckId::ScheduleLateness, passed, finding)
+                .with_extent(lateness_us)
+                .with_remedy("lower the rate, use fewer threads, or a larger [scale] time"),
+        );
     }
 }
 

@@ -222,29 +222,22 @@ impl RunContext {
         for device in &mut figures.devices {
             device.series = thinned(std::mem::take(&mut device.series));
         }
-        let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
         let certificate = certify(&CertificateEvidence {
             devices: &figures.devices,
             paths: &figures.paths,
-            measured: None,
             floor_us: self.floor_us(plan),
             cpu: figures.cpu.as_ref(),
             callers: CallerKind::Nobody,
-            searching: None,
             pauses: Some(&figures.pauses),
             lost_tasks: Some(LostTasks {
                 count: job.lost_tasks,
                 nodes_went: node_events.iter().any(|event| event.away_s.is_some()),
             }),
             traffic: CellTraffic::new(plan, storages, &figures.devices, &[]),
-            aftermath: &aftermath,
+            aftermath: RunAftermath { steal_share, ..RunAftermath::default() },
             memory_enforced: (!plan.storage.is_elsewhere()).then_some(session.memory_enforced_by().is_some()),
-            ceiling_per_s: None,
-            open_loop: false,
-            hides_records: false,
-            nodes_away: None,
-            read_back: None,
             time_scale: plan.scale.time,
+            ..CertificateEvidence::default()
         });
         let observed = CellObservation {
             taken: figures,

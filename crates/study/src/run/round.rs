@@ -285,7 +285,8 @@ impl CellRecorder<'_> {
         let earlier: Vec<&GivenUp> = self.given_up.iter().filter(|earlier| earlier.cell == cell).collect();
         let TooFast { finding, check, late_us, extent } =
             too_fast(certificate, &record.devices, &record.paths, time, &earlier)?;
-        Some(GivenUp { time, cell, finding, check: Some(check), late_us, extent })
+        let name = Some(check.title().to_owned());
+        Some(GivenUp { time, cell, finding, check_id: Some(check), check: name, late_us, extent })
     }
 
     fn keep(&mut self, plan: &CellPlan<'_>, record: &RunRecord) -> Result<(), CellError> {

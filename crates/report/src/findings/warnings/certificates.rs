@@ -68,7 +68,7 @@ fn causes<'r>(result: &CellResult<'r>) -> Vec<CheckCause<'r>> {
             causes.push(CheckCause { remedy, checks: vec![check] });
             continue;
         };
-        match cause.checks.iter_mut().find(|worst| worst.name == check.name) {
+        match cause.checks.iter_mut().find(|worst| worst.is_like(check)) {
             Some(worst) => *worst = worse(worst, check),
             None => cause.checks.push(check),
         }
@@ -81,8 +81,10 @@ fn worse<'r>(one: &'r Check, other: &'r Check) -> &'r Check {
 }
 
 fn is_same(one: &CheckCause, other: &CheckCause) -> bool {
-    let names = |cause: &CheckCause| cause.checks.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
-    one.remedy.map(key_of) == other.remedy.map(key_of) && names(one) == names(other)
+    let is_like = |(one, other): (&&Check, &&Check)| one.is_like(other);
+    one.remedy.map(key_of) == other.remedy.map(key_of)
+        && one.checks.len() == other.checks.len()
+        && one.checks.iter().zip(&other.checks).all(is_like)
 }
 
 /// `device latency mean: ...; p50: ...; p99: ...`
@@ -115,6 +117,8 @@ fn beyond<'n>(before: &str, name: &'n str) -> &'n str {
 
 #[cfg(test)]
 mod tests {
+    use underlay_record::CheckId;
+
     use super::*;
 
     #[test]
@@ -127,17 +131,18 @@ mod tests {
 
     #[test]
     fn listed_checks_are_limited() {
-        let check = |name: &str| Check {
-            name: name.to_owned(),
-            passed: false,
-            finding: "late".to_owned(),
-            extent: None,
-            remedy: None,
-        };
-        let checks: Vec<Check> =
-            ["device latency mean", "device latency p50", "a", "b", "c", "d"].map(check).into();
+        let checks: Vec<Check> = [
+            CheckId::DeviceLatencyMean,
+            CheckId::DeviceLatencyP50,
+            CheckId::PathOverhead,
+            CheckId::SystemCpu,
+            CheckId::CpuSpeed,
+            CheckId::CpuSlices,
+        ]
+        .map(|id| Check::new(id, false, "late"))
+        .into();
         let all: Vec<&Check> = checks.iter().collect();
-        let words = "device latency mean: late; p50: late; a: late; b: late; and 2 further checks";
+        let words = "device latency mean: late; p50: late; path overhead: late; system CPU: late; and 2 further checks";
         assert_eq!(describe_checks(&all, false), words);
         assert_eq!(describe_checks(&all[..1], true), "device latency mean: late, in the worst case");
     }

@@ -42,41 +42,22 @@ fn measured() -> MeasuredWindow {
 }
 
 /// Of devices that were on time.
-fn evidence<'a>(devices: &'a [DeviceActivity], aftermath: &'a RunAftermath) -> CertificateEvidence<'a> {
-    CertificateEvidence {
-        devices,
-        paths: &[],
-        measured: None,
-        hides_records: false,
-        nodes_away: None,
-        read_back: None,
-        floor_us: None,
-        cpu: None,
-        callers: CallerKind::Nobody,
-        searching: None,
-        pauses: None,
-        lost_tasks: None,
-        traffic: None,
-        aftermath,
-        memory_enforced: Some(true),
-        ceiling_per_s: None,
-        open_loop: false,
-        time_scale: 1.0,
-    }
+fn evidence(devices: &[DeviceActivity]) -> CertificateEvidence<'_> {
+    CertificateEvidence { devices, ..CertificateEvidence::default() }
 }
 
-type Found = (CertificateVerdict, Vec<String>);
+type Found = (CertificateVerdict, Vec<CheckId>);
 
-/// The verdict, and the names of the checks that failed.
+/// The verdict, and the checks that failed.
 fn certified(certify: &dyn for<'a> Fn(CertificateEvidence<'a>) -> Certificate) -> Found {
-    let (devices, aftermath) = ([device(2_000_000)], RunAftermath::default());
-    let certificate = certify(evidence(&devices, &aftermath));
-    let failed = certificate.failed().map(|check| check.name.clone()).collect();
+    let devices = [device(2_000_000)];
+    let certificate = certify(evidence(&devices));
+    let failed = certificate.failed().map(|check| check.id.unwrap()).collect();
     (certificate.verdict, failed)
 }
 
-fn doubtful(check: &str) -> Found {
-    (CertificateVerdict::Doubtful, vec![check.to_owned()])
+fn doubtful(check: CheckId) -> Found {
+    (CertificateVerdict::Doubtful, vec![check])
 }
 
 fn faithful() -> Found {
@@ -103,10 +84,10 @@ fn certified_pauses(
 #[test]
 fn run_stopped_in_window_is_not_faithful() {
     // A batch job and a command have no measurement of ours.
-    assert_eq!(certified_pauses(&paused(2.2), None, 1.0), doubtful("process pauses"));
+    assert_eq!(certified_pauses(&paused(2.2), None, 1.0), doubtful(CheckId::ProcessPauses));
     let requests = measured();
     let closed_loop = |seconds| certified_pauses(&paused(seconds), Some((&requests, false)), 1.0);
-    assert_eq!(closed_loop(2.2), doubtful("process pauses"));
+    assert_eq!(closed_loop(2.2), doubtful(CheckId::ProcessPauses));
     assert_eq!(closed_loop(0.2), faithful(), "0.4 % of the window, four operations of 100,000");
 }
 
@@ -116,7 +97,7 @@ fn pause_making_up_a_tail_is_not_faithful() {
     let at_a_rate = |time_scale| certified_pauses(&paused(0.2), Some((&requests, true)), time_scale);
     assert_eq!(
         at_a_rate(1.0),
-        doubtful("process pauses"),
+        doubtful(CheckId::ProcessPauses),
         "400 were due meanwhile, four times those beyond p99.9"
     );
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
@@ -127,7 +108,7 @@ fn pause_making_up_a_tail_is_not_faithful() {
 fn rate_answering_warm_up_backlog_is_not_faithful() {
     let backlog = MeasuredWindow { operations: 150_000, ..measured() };
     let quiet = PauseRecord { window_wall_s: 50.0, ..PauseRecord::default() };
-    assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful("offered rate"));
+    assert_eq!(certified_pauses(&quiet, Some((&backlog, true)), 1.0), doubtful(CheckId::OfferedRate));
     assert_eq!(certified_pauses(&quiet, Some((&measured(), true)), 1.0), faithful());
     assert_eq!(certified_pauses(&quiet, Some((&backlog, false)), 1.0), faithful(), "a closed loop");
 }
@@ -142,14 +123,14 @@ fn stopped_system_or_device_process_is_not_faithful() {
     };
     let stopped = vec![engine];
     let record = PauseRecord { window_wall_s: 50.0, stopped, ..PauseRecord::default() };
-    assert_eq!(certified_pauses(&record, None, 1.0), doubtful("process pauses"));
+    assert_eq!(certified_pauses(&record, None, 1.0), doubtful(CheckId::ProcessPauses));
 }
 
 #[test]
 fn stopped_run_does_not_restart_slower() {
-    let (devices, aftermath, still) = ([device(9_000_000)], RunAftermath::default(), paused(5.0));
+    let (devices, still) = ([device(9_000_000)], paused(5.0));
     let judged = |pauses| {
-        let certificate = certify(&CertificateEvidence { pauses, ..evidence(&devices, &aftermath) });
+        let certificate = certify(&CertificateEvidence { pauses, ..evidence(&devices) });
         too_fast(&certificate, &devices, &[], 2.0, &[])
     };
     assert!(judged(None).is_some(), "devices were late");
@@ -160,13 +141,13 @@ fn stopped_run_does_not_restart_slower() {
 fn generator_delayed_by_busy_host_restarts_slower() {
     let own = Pauses { longest_wall_s: 0.05, delayed_wall_s: 10.0, ..Pauses::default() };
     let busy = PauseRecord { window_wall_s: 50.0, own, ..PauseRecord::default() };
-    assert_eq!(certified_pauses(&busy, None, 1.0), doubtful("generator delays"));
-    let (devices, aftermath) = ([device(2_000_000)], RunAftermath::default());
-    let certificate = certify(&CertificateEvidence { pauses: Some(&busy), ..evidence(&devices, &aftermath) });
+    assert_eq!(certified_pauses(&busy, None, 1.0), doubtful(CheckId::GeneratorDelays));
+    let devices = [device(2_000_000)];
+    let certificate = certify(&CertificateEvidence { pauses: Some(&busy), ..evidence(&devices) });
     let remedy = certificate.failed().next().and_then(|check| check.remedy.clone());
     assert!(remedy.as_ref().is_some_and(|remedy| remedy.contains("slower motion")), "{remedy:?}");
     let found = too_fast(&certificate, &devices, &[], 2.0, &[]).map(|found| found.check);
-    assert_eq!(found.as_deref(), Some("generator delays"));
+    assert_eq!(found, Some(CheckId::GeneratorDelays));
 }
 
 #[test]
@@ -198,7 +179,7 @@ fn job_with_killed_tasks_is_not_faithful() {
         certified(&|evidence| certify(&CertificateEvidence { lost_tasks, ..evidence }))
     };
     assert_eq!(lost(0, false), faithful());
-    assert_eq!(lost(1, false), doubtful("lost tasks"));
+    assert_eq!(lost(1, false), doubtful(CheckId::LostTasks));
     assert_eq!(lost(3, true), faithful(), "their node was sent away");
 }
 
@@ -211,13 +192,13 @@ fn workload_without_storage_access_is_not_faithful() {
     let busy =
         CellTraffic { requests: 10_000, moved_bytes: 40_960_000, holds_data: true, ..CellTraffic::default() };
     assert_eq!(used(busy), faithful());
-    assert_eq!(used(CellTraffic { requests: 3, ..CellTraffic::default() }), doubtful("storage used"));
+    assert_eq!(used(CellTraffic { requests: 3, ..CellTraffic::default() }), doubtful(CheckId::StorageUsed));
     // All loaded data may be in memory.
     let cached = CellTraffic { requests: 0, holds_data: true, may_be_cached: true, ..CellTraffic::default() };
     assert_eq!(used(cached), faithful());
     assert_eq!(
         used(CellTraffic { may_be_cached: false, ..cached }),
-        doubtful("storage used"),
+        doubtful(CheckId::StorageUsed),
         "nothing of it was read"
     );
     // `dd if={device} iflag=direct bs=1M count=16`
@@ -229,7 +210,7 @@ fn workload_without_storage_access_is_not_faithful() {
 #[test]
 fn idle_real_disks_were_not_used() {
     let asked = |requests| CellTraffic { requests, is_shared: true, ..CellTraffic::default() };
-    assert_eq!(used(asked(0)), doubtful("storage used"));
+    assert_eq!(used(asked(0)), doubtful(CheckId::StorageUsed));
     assert_eq!(used(asked(1)), faithful(), "nobody knows who asked for it");
 }
 
@@ -245,12 +226,12 @@ fn fio_off_storage_is_not_faithful_despite_loaded_data() {
     };
     assert_eq!(used(moved(40_960_000, 40_960_000)), faithful());
     assert_eq!(used(moved(81_920_000, 40_960_000)), faithful(), "a mirror");
-    assert_eq!(used(moved(65_536, 40_960_000)), doubtful("storage used"));
+    assert_eq!(used(moved(65_536, 40_960_000)), doubtful(CheckId::StorageUsed));
     assert_eq!(used(moved(0, 0)), faithful(), "it moved nothing at all");
     let with_roles = CellTraffic { moved_for_roles_bytes: 40_960_000, ..moved(65_536, 40_960_000) };
     assert_eq!(used(with_roles), faithful(), "it used the devices of a role, too");
     let on_roles_only = CellTraffic { requests: 0, moved_bytes: 0, holds_data: false, ..with_roles };
-    assert_eq!(used(on_roles_only), doubtful("storage used"), "which are not compared");
+    assert_eq!(used(on_roles_only), doubtful(CheckId::StorageUsed), "which are not compared");
 }
 
 /// Of `number_ios=3`, say, which read a file that nobody has in the page cache.
@@ -270,9 +251,9 @@ fn few_fio_requests_to_devices_used_storage() {
         CellTraffic { moved_for_roles_bytes: 12_288, past_the_cache_bytes: Some(24_576), ..three };
     assert_eq!(used(with_roles), faithful(), "half of it went to a role's devices");
     let without_a_claim = CellTraffic { past_the_cache_bytes: None, ..three };
-    assert_eq!(used(without_a_claim), doubtful("storage used"));
+    assert_eq!(used(without_a_claim), doubtful(CheckId::StorageUsed));
     let beside_it = CellTraffic { requests: 0, moved_bytes: 0, ..three };
-    assert_eq!(used(beside_it), doubtful("storage used"));
+    assert_eq!(used(beside_it), doubtful(CheckId::StorageUsed));
 }
 
 fn cpu(speed_us: f64, allowed_slowdown: Option<f64>, used_cpus: f64, throttled_share: f64) -> CpuRecord {
@@ -304,18 +285,18 @@ fn slower_cpu_without_allowance_is_another_machine() {
     let judged =
         |cpu: CpuRecord| certified(&|evidence| certify(&CertificateEvidence { cpu: Some(&cpu), ..evidence }));
     // The case: a fixed computation took 27 % longer, and the system, held to the same quota, did a quarter less.
-    assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful("CPU speed"));
+    assert_eq!(judged(cpu(127.0, Some(1.0), 0.45, 0.6)), doubtful(CheckId::CpuSpeed));
     assert_eq!(judged(cpu(127.0, Some(1.25), 0.45, 0.6)), faithful());
     assert_eq!(judged(cpu(127.0, Some(1.0), 0.1, 0.0)), faithful(), "it waits for its disk");
     let four_servers = CpuRecord { servers: 4, ..cpu(127.0, Some(1.0), 0.45, 0.0) };
     assert_eq!(judged(four_servers), faithful(), "each of them used a quarter of that");
     assert_eq!(
         judged(cpu(100.0, Some(1.25), 0.45, 0.6)),
-        doubtful("CPU speed"),
+        doubtful(CheckId::CpuSpeed),
         "faster is another machine, too"
     );
     // Real storage: nothing is given, and to be faster than when all CPUs compute is usual.
-    assert_eq!(judged(cpu(127.0, None, 0.45, 0.6)), doubtful("CPU speed"));
+    assert_eq!(judged(cpu(127.0, None, 0.45, 0.6)), doubtful(CheckId::CpuSpeed));
     assert_eq!(judged(cpu(80.0, None, 0.45, 0.6)), faithful());
 }
 

@@ -1,7 +1,8 @@
 //! Whether devices took as long as their models say, and what programs waited for them.
 
 use underlay_record::{
-    Certificate, CertificateVerdict, Check, DeviceActivity, Histogram, PathRecord, latency_in_words, path,
+    Certificate, CertificateVerdict, Check, CheckId, DeviceActivity, Histogram, PathRecord, latency_in_words,
+    path,
 };
 
 use super::{MEAN_TOLERANCE, slower_remedy, waits};
@@ -18,17 +19,6 @@ const P99_TOLERANCE: f64 = 0.20;
 const FLOOR_SHARE: f64 = 0.10;
 /// A latency this close to the path's own cost is lost in it; such a difference is no fault of the model.
 const FLOOR_SLACK: f64 = 1.0;
-
-/// The names of the checks that a slower motion can mend.
-const LATENCY_MEAN: &str = "device latency mean";
-const LATENCY_P50: &str = "device latency p50";
-const LATENCY_P99: &str = "device latency p99";
-const PATH_OVERHEAD: &str = "path overhead";
-
-/// Whether a slower motion can mend what fails a check of this name.
-pub(super) fn is_mended(name: &str) -> bool {
-    [LATENCY_MEAN, LATENCY_P50, LATENCY_P99, PATH_OVERHEAD].contains(&name)
-}
 
 /// Over all modelled devices.
 pub(super) struct DeviceLatencies {
@@ -55,21 +45,25 @@ impl DeviceLatencies {
         DeviceLatencies { modelled, delivered, any_modelled }
     }
 
-    /// How late requests are by what a check of this name compares, in modelled time. A few may be late by any amount
+    /// How late requests are by what this check compares, in modelled time. A few may be late by any amount
     /// wherever CPU is short, so p99 takes the mean's lateness.
-    pub(super) fn late_us(&self, name: &str) -> Option<f64> {
-        match name {
-            LATENCY_MEAN | LATENCY_P99 => Some(self.delivered.mean_us() - self.modelled.mean_us()),
-            LATENCY_P50 => Some(self.delivered.quantile_us(0.5) - self.modelled_median_us()),
+    pub(super) fn late_us(&self, check: CheckId) -> Option<f64> {
+        match check {
+            CheckId::DeviceLatencyMean | CheckId::DeviceLatencyP99 => {
+                Some(self.delivered.mean_us() - self.modelled.mean_us())
+            }
+            CheckId::DeviceLatencyP50 => Some(self.delivered.quantile_us(0.5) - self.modelled_median_us()),
             _ => None,
         }
     }
 
-    /// By how much a check of this name was missed, in modelled time: to see whether it changes with the motion.
-    pub(super) fn missed_us(&self, name: &str) -> Option<f64> {
-        match name {
-            LATENCY_P99 => Some(self.delivered.quantile_us(0.99) - self.modelled.quantile_us(0.99)),
-            _ => self.late_us(name),
+    /// By how much this check was missed, in modelled time: to see whether it changes with the motion.
+    pub(super) fn missed_us(&self, check: CheckId) -> Option<f64> {
+        match check {
+            CheckId::DeviceLatencyP99 => {
+                Some(self.delivered.quantile_us(0.99) - self.modelled.quantile_us(0.99))
+            }
+            _ => self.late_us(check),
         }
     }
 
@@ -92,30 +86,34 @@ impl DeviceLatencies {
         let slower = slower_remedy(time_scale);
         let floor_us = own_us.unwrap_or(0.0);
         let pairs = [
-            (LATENCY_MEAN, modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
-            (LATENCY_P50, self.modelled_median_us(), delivered.quantile_us(0.5), P50_TOLERANCE),
-            (LATENCY_P99, modelled.quantile_us(0.99), delivered.quantile_us(0.99), P99_TOLERANCE),
+            (CheckId::DeviceLatencyMean, modelled.mean_us(), delivered.mean_us(), MEAN_TOLERANCE),
+            (CheckId::DeviceLatencyP50, self.modelled_median_us(), delivered.quantile_us(0.5), P50_TOLERANCE),
+            (
+                CheckId::DeviceLatencyP99,
+                modelled.quantile_us(0.99),
+                delivered.quantile_us(0.99),
+                P99_TOLERANCE,
+            ),
         ];
-        for (name, asked, got, tolerance) in pairs {
-            let remedy = waits::remedy(paths, self.late_us(name).unwrap_or(0.0), time_scale, &slower);
-            checks.push(latency_check(name, asked, got, tolerance, floor_us, &remedy));
+        for (id, asked, got, tolerance) in pairs {
+            let remedy = waits::remedy(paths, self.late_us(id).unwrap_or(0.0), time_scale, &slower);
+            checks.push(latency_check(id, asked, got, tolerance, floor_us, &remedy));
         }
         checks.extend(waits::checks(paths, time_scale, &slower));
         if let Some(floor_us) = own_us {
             let share = floor_us / modelled.mean_us().max(f64::MIN_POSITIVE);
-            checks.push(Check {
-                name: PATH_OVERHEAD.into(),
-                passed: share <= FLOOR_SHARE,
-                finding: format!(
-                    "the path to the device takes {} by itself, {:.1} % of the mean latency \
-                         modelled (allowed: {:.0} %)",
-                    latency_in_words(floor_us),
-                    share * 100.0,
-                    FLOOR_SHARE * 100.0
-                ),
-                extent: Some(share),
-                remedy: (share > FLOOR_SHARE).then(|| slower.clone()),
-            });
+            let finding = format!(
+                "the path to the device takes {} by itself, {:.1} % of the mean latency \
+                 modelled (allowed: {:.0} %)",
+                latency_in_words(floor_us),
+                share * 100.0,
+                FLOOR_SHARE * 100.0
+            );
+            checks.push(
+                Check::new(CheckId::PathOverhead, share <= FLOOR_SHARE, finding)
+                    .with_extent(share)
+                    .with_remedy(&slower),
+            );
         }
         checks
     }
@@ -145,22 +143,17 @@ impl DeviceLatencies {
     }
 }
 
-fn latency_check(name: &str, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
+fn latency_check(id: CheckId, asked: f64, got: f64, tolerance: f64, floor_us: f64, remedy: &str) -> Check {
     let error = if asked > 0.0 { got / asked - 1.0 } else { 0.0 };
     let within_floor = (got - asked).abs() <= floor_us * FLOOR_SLACK;
     let passed = error.abs() <= tolerance || within_floor;
     let note = if passed && error.abs() > tolerance { ", less than the path's own cost" } else { "" };
-    Check {
-        name: name.into(),
-        passed,
-        finding: format!(
-            "modelled {}, delivered {}: {:+.1} % (allowed: {:.0} %){note}",
-            latency_in_words(asked),
-            latency_in_words(got),
-            error * 100.0,
-            tolerance * 100.0
-        ),
-        extent: Some(error.abs()),
-        remedy: (!passed).then(|| remedy.to_owned()),
-    }
+    let finding = format!(
+        "modelled {}, delivered {}: {:+.1} % (allowed: {:.0} %){note}",
+        latency_in_words(asked),
+        latency_in_words(got),
+        error * 100.0,
+        tolerance * 100.0
+    );
+    Check::new(id, passed, finding).with_extent(error.abs()).with_remedy(remedy)
 }

@@ -2,7 +2,7 @@
 //! answered instead.
 
 use underlay_record::pauses::allowed_wall_s;
-use underlay_record::{Check, MeasuredWindow};
+use underlay_record::{Check, CheckId, MeasuredWindow};
 use underlay_workload::RunAftermath;
 
 use super::mean_in_flight;
@@ -23,37 +23,24 @@ pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Chec
     let due = due(measured, aftermath);
     let excess = (measured.operations as f64 - due).max(0.0);
     let allowed = allowed_backlog(measured, due);
-    let check = |passed, finding, extent, remedy: Option<&str>| Check {
-        name: "offered rate".into(),
-        passed,
-        finding,
-        extent: Some(extent),
-        remedy: remedy.map(str::to_owned),
-    };
     if excess > allowed {
-        return check(
-            false,
-            format!(
-                "{} operations were answered and only {due:.0} were due: a backlog of the warm-up was worked off in the measured time \
-                 (allowed: {allowed:.0} more than due)",
-                measured.operations
-            ),
-            excess / due.max(1.0),
-            Some("measure it again; if nothing had stood still, with a longer `warmup`"),
+        let finding = format!(
+            "{} operations were answered and only {due:.0} were due: a backlog of the warm-up was worked off in the measured time \
+             (allowed: {allowed:.0} more than due)",
+            measured.operations
         );
+        return Check::new(CheckId::OfferedRate, false, finding)
+            .with_extent(excess / due.max(1.0))
+            .with_remedy("measure it again; if nothing had stood still, with a longer `warmup`");
     }
-    let is_sent = unsent <= UNSENT_TOLERANCE;
-    check(
-        is_sent,
-        format!(
-            "{unstarted} operations that were due could not be sent before the end, {:.2} % (allowed: {:.1} %)",
-            unsent * 100.0,
-            UNSENT_TOLERANCE * 100.0
-        ),
-        unsent,
-        (!is_sent)
-            .then_some("the system is slower than the rate: lower it, or read the latency as a lower bound"),
-    )
+    let finding = format!(
+        "{unstarted} operations that were due could not be sent before the end, {:.2} % (allowed: {:.1} %)",
+        unsent * 100.0,
+        UNSENT_TOLERANCE * 100.0
+    );
+    Check::new(CheckId::OfferedRate, unsent <= UNSENT_TOLERANCE, finding)
+        .with_extent(unsent)
+        .with_remedy("the system is slower than the rate: lower it, or read the latency as a lower bound")
 }
 
 /// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much

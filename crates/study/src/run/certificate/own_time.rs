@@ -5,7 +5,7 @@
 //! wrong. Where they don't, because there are few of them, an operation is shorter by what its thread computes. The
 //! record tells how much that is: how many cores' worth was computed, and how many requests were waited for meanwhile.
 
-use underlay_record::{Check, CpuRecord, DeviceActivity};
+use underlay_record::{Check, CheckId, CpuRecord, DeviceActivity};
 
 /// Who waits for each answer before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,6 @@ const THROTTLED: f64 = 0.1;
 const WRITES: f64 = 0.05;
 /// CPU time of the servers' periodic work: Java compiles and collects garbage.
 const HOUSEKEEPING_CPUS: f64 = 0.05;
-const OWN_TIME: &str = "own time";
 
 /// How many times as long an operation would take if threads computed no faster beside their devices than they do; at
 /// the most, since work in the background counts, too. None where that is unknown.
@@ -85,21 +84,16 @@ pub(super) fn check(
     let (reads, writes) = (sum(|device| device.totals.reads), sum(|device| device.totals.writes));
     let is_alone = callers == CallerKind::Programs || writes <= WRITES * (reads + writes);
     let passed = times < LIMIT || !is_alone;
-    Some(Check {
-        name: OWN_TIME.into(),
-        passed,
-        finding: format!(
-            "programs computed as much as {:.2} modelled cores do, by threads that slow motion speeds up {time_scale} times beside their \
-             devices: as fast as they are, operations would take up to {times:.1} times as long (allowed: {LIMIT:.0})",
-            cpu.used_cpus * time_scale
-        ),
-        extent: Some(times),
-        remedy: (!passed).then(|| {
-            "compare with more clients, to keep the cores busy, or in less slow motion: these figures are of a program that takes \
-             no time"
-                .to_owned()
-        }),
-    })
+    let finding = format!(
+        "programs computed as much as {:.2} modelled cores do, by threads that slow motion speeds up {time_scale} times beside their \
+         devices: as fast as they are, operations would take up to {times:.1} times as long (allowed: {LIMIT:.0})",
+        cpu.used_cpus * time_scale
+    );
+    let check = Check::new(CheckId::OwnTime, passed, finding).with_extent(times);
+    Some(check.with_remedy(
+        "compare with more clients, to keep the cores busy, or in less slow motion: these figures are of a program that takes \
+         no time",
+    ))
 }
 
 #[cfg(test)]

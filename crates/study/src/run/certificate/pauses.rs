@@ -1,12 +1,10 @@
 //! Whether everything that a cell depends on ran all the time: the measuring process, the system, the processes that
 //! serve its devices.
 
-use underlay_record::{Check, MeasuredWindow, PauseRecord};
+use underlay_record::{Check, CheckId, MeasuredWindow, PauseRecord};
 
 use super::mean_in_flight;
 
-pub(super) const PROCESS_PAUSES: &str = "process pauses";
-pub(super) const GENERATOR_DELAYS: &str = "generator delays";
 /// A percentile counts from ten operations beyond it on.
 const TOLD_FROM: f64 = 10.0;
 /// Pauses may make up this part of what lies beyond a percentile ...
@@ -22,35 +20,25 @@ pub(super) fn stops(
 ) -> Check {
     let in_tails =
         || measured.and_then(|(measured, open_loop)| tail_problem(record, measured, open_loop, time_scale));
-    let extent = Some(stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE));
     if let Some(problem) = record.stop_problem().or_else(in_tails) {
-        return stopped(problem, extent);
+        return stopped(record, problem);
     }
-    Check {
-        name: PROCESS_PAUSES.into(),
-        passed: true,
-        finding: match longest_wall_s(record) {
-            0.0 => "every process of the cell ran all the time".into(),
-            longest => {
-                format!("no process of the cell stood still for longer than {:.0} ms", longest * 1000.0)
-            }
-        },
-        extent,
-        remedy: None,
-    }
+    let finding = match longest_wall_s(record) {
+        0.0 => "every process of the cell ran all the time".into(),
+        longest => format!("no process of the cell stood still for longer than {:.0} ms", longest * 1000.0),
+    };
+    Check::new(CheckId::ProcessPauses, true, finding).with_extent(stopped_share(record))
 }
 
 /// Something was stopped, as `problem` says.
-pub(super) fn stopped(problem: String, extent: Option<f64>) -> Check {
-    Check {
-        name: PROCESS_PAUSES.into(),
-        passed: false,
-        finding: problem,
-        extent,
-        remedy: Some(
-            "measure it again, and don't stop, suspend or debug any process of the run meanwhile".to_owned(),
-        ),
-    }
+pub(super) fn stopped(record: &PauseRecord, problem: String) -> Check {
+    Check::new(CheckId::ProcessPauses, false, problem)
+        .with_extent(stopped_share(record))
+        .with_remedy("measure it again, and don't stop, suspend or debug any process of the run meanwhile")
+}
+
+fn stopped_share(record: &PauseRecord) -> f64 {
+    stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)
 }
 
 /// Whether the measuring process got a CPU when it wanted one; `slower` is the remedy where slower motion is one.
@@ -58,15 +46,10 @@ pub(super) fn delays(record: &PauseRecord, slower: &str) -> Check {
     let share = record.own.delayed_share(record.window_wall_s);
     let problem = record.own.delay_problem(record.window_wall_s);
     let passed = problem.is_none();
-    Check {
-        name: GENERATOR_DELAYS.into(),
-        passed,
-        finding: problem.unwrap_or_else(|| {
-            format!("the measuring process waited to run for {:.1} % of the time", share * 100.0)
-        }),
-        extent: Some(share),
-        remedy: (!passed).then(|| slower.to_owned()),
-    }
+    let finding = problem.unwrap_or_else(|| {
+        format!("the measuring process waited to run for {:.1} % of the time", share * 100.0)
+    });
+    Check::new(CheckId::GeneratorDelays, passed, finding).with_extent(share).with_remedy(slower)
 }
 
 fn longest_wall_s(record: &PauseRecord) -> f64 {
@@ -92,7 +75,7 @@ fn tail_problem(
     let operations = measured.operations as f64;
     let hit = match open_loop {
         // All that were due meanwhile.
-        true => stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE) * operations,
+        true => stopped_share(record) * operations,
         // Those that were under way.
         false => mean_in_flight(measured) * pauses as f64,
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use underlay_record::{Check, CpuRecord, cpus_in_words};
+use underlay_record::{Check, CheckId, CpuRecord, cpus_in_words};
 
 use crate::machine::SMALL_SHARE;
 
@@ -30,43 +30,26 @@ const SPEED_TOLERANCE: f64 = 0.10;
 /// else than its cores.
 const USED_BY_CORES: f64 = 0.5;
 const THROTTLED_BY_CORES: f64 = 0.1;
-const CPU_SPEED: &str = "CPU speed";
-const SYSTEM_CPU: &str = "system CPU";
-const WAIT: &str = "wait for CPU";
-const EMULATION_CPU: &str = "emulation CPU";
-
-/// Whether a slower motion can mend what fails a check of this name.
-pub(super) fn is_mended(name: &str) -> bool {
-    [SYSTEM_CPU, WAIT, EMULATION_CPU].contains(&name)
-}
 
 /// Whether the system had exactly its CPUs, and the emulation enough of its own. `in_flight` is the mean number of
 /// operations that clients waited for, where known. `slower` is the remedy where slower motion is one.
 pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
-    let budget = Check {
-        name: "CPU budget".into(),
-        passed: is_held,
-        finding: match is_held {
-            true => format!("each server was held to {:.2} CPUs' worth of time", cpu.held_to_cpus),
-            false => "nothing held the system to the CPUs of the modelled machine".into(),
-        },
-        extent: None,
-        remedy: (!is_held).then(|| "`underlay doctor` says how to get a cgroup for CPUs".into()),
+    let finding = match is_held {
+        true => format!("each server was held to {:.2} CPUs' worth of time", cpu.held_to_cpus),
+        false => "nothing held the system to the CPUs of the modelled machine".into(),
     };
-    let passed = cpu.lost_share <= LOST_TOLERANCE;
-    let system = Check {
-        name: SYSTEM_CPU.into(),
-        passed,
-        finding: format!(
-            "of the {:.2} CPUs that were due to each server, this machine could not give {:.1} % (allowed: {:.0} %)",
-            cpu.due_cpus,
-            cpu.lost_share * 100.0,
-            LOST_TOLERANCE * 100.0
-        ),
-        extent: Some(cpu.lost_share),
-        remedy: (!passed).then(|| slower.to_owned()),
-    };
+    let budget = Check::new(CheckId::CpuBudget, is_held, finding)
+        .with_remedy("`underlay doctor` says how to get a cgroup for CPUs");
+    let finding = format!(
+        "of the {:.2} CPUs that were due to each server, this machine could not give {:.1} % (allowed: {:.0} %)",
+        cpu.due_cpus,
+        cpu.lost_share * 100.0,
+        LOST_TOLERANCE * 100.0
+    );
+    let system = Check::new(CheckId::SystemCpu, cpu.lost_share <= LOST_TOLERANCE, finding)
+        .with_extent(cpu.lost_share)
+        .with_remedy(slower);
     let wait = cpu.waited_share.map(|share| wait(share, slower));
     let emulation = emulation(cpu, in_flight, slower);
     [budget, system].into_iter().chain(speed(cpu)).chain(slices(cpu)).chain(wait).chain([emulation]).collect()
@@ -97,35 +80,24 @@ fn speed(cpu: &CpuRecord) -> Option<Check> {
     if is_off && !holds_up {
         finding.push_str("; its cores did not limit it");
     }
-    Some(Check {
-        name: CPU_SPEED.into(),
-        passed,
-        finding,
-        extent: Some(off.abs()),
-        remedy: (!passed).then(|| {
-            "run when other programs, and other guests of the same machine, are quiet: its cores did less or more work than the modelled ones"
-                .to_owned()
-        }),
-    })
+    let check = Check::new(CheckId::CpuSpeed, passed, finding).with_extent(off.abs());
+    Some(check.with_remedy(
+        "run when other programs, and other guests of the same machine, are quiet: its cores did less or more work than the modelled ones",
+    ))
 }
 
 /// Where the quota is small: whether the system wanted more than it, which slower motion only makes worse.
 fn slices(cpu: &CpuRecord) -> Option<Check> {
     (cpu.due_cpus < SMALL_SHARE && cpu.enforced_by != "none").then(|| {
-        let passed = cpu.throttled_share <= MOSTLY;
-        Check {
-            name: "CPU slices".into(),
-            passed,
-            finding: format!(
-                "the system's cores are only {:.1} % of a CPU here, a millisecond at a time with cold caches, and it used up its quota in {:.0} % of the periods (allowed: {:.0} %)",
-                cpu.due_cpus * 100.0,
-                cpu.throttled_share * 100.0,
-                MOSTLY * 100.0
-            ),
-            extent: Some(cpu.throttled_share),
-            remedy: (!passed)
-                .then(|| "use faster motion (`--time`, or `[scale] time`), or run on a host with more idle CPUs: the system may do up to 1.5 times as much there".to_owned()),
-        }
+        let finding = format!(
+            "the system's cores are only {:.1} % of a CPU here, a millisecond at a time with cold caches, and it used up its quota in {:.0} % of the periods (allowed: {:.0} %)",
+            cpu.due_cpus * 100.0,
+            cpu.throttled_share * 100.0,
+            MOSTLY * 100.0
+        );
+        Check::new(CheckId::CpuSlices, cpu.throttled_share <= MOSTLY, finding)
+            .with_extent(cpu.throttled_share)
+            .with_remedy("use faster motion (`--time`, or `[scale] time`), or run on a host with more idle CPUs: the system may do up to 1.5 times as much there")
     })
 }
 
@@ -160,14 +132,9 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
             EMULATION_WAITED_TOLERANCE * 100.0
         ),
     };
-    Check {
-        name: EMULATION_CPU.into(),
-        passed,
-        finding,
-        // The extent that slower motion has to lower.
-        extent: Some(held_up.unwrap_or(used_share)),
-        remedy: (!passed).then(|| slower.to_owned()),
-    }
+    // The extent that slower motion has to lower.
+    let extent = held_up.unwrap_or(used_share);
+    Check::new(CheckId::EmulationCpu, passed, finding).with_extent(extent).with_remedy(slower)
 }
 
 /// How many CPUs are in a list as the kernel writes it: `1`, `0,2-3`.
@@ -180,16 +147,10 @@ pub(super) fn count_of(list: &str) -> f64 {
 }
 
 fn wait(share: f64, slower: &str) -> Check {
-    let passed = share <= WAITED_TOLERANCE;
-    Check {
-        name: WAIT.into(),
-        passed,
-        finding: format!(
-            "for {:.1} % of the time, the system had work and other programs or a hypervisor had its CPUs (allowed: {:.0} %)",
-            share * 100.0,
-            WAITED_TOLERANCE * 100.0
-        ),
-        extent: Some(share),
-        remedy: (!passed).then(|| slower.to_owned()),
-    }
+    let finding = format!(
+        "for {:.1} % of the time, the system had work and other programs or a hypervisor had its CPUs (allowed: {:.0} %)",
+        share * 100.0,
+        WAITED_TOLERANCE * 100.0
+    );
+    Check::new(CheckId::WaitForCpu, share <= WAITED_TOLERANCE, finding).with_extent(share).with_remedy(slower)
 }

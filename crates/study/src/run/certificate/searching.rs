@@ -6,8 +6,6 @@ use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord, PauseRecord}
 use super::latencies::DeviceLatencies;
 use super::{pauses, processors};
 
-const PREFIX: &str = "search: ";
-
 /// Counts from the first step of a search to the last.
 pub struct SearchObservation {
     pub devices: Vec<DeviceActivity>,
@@ -38,19 +36,14 @@ pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slow
         .chain(of_cpus)
         .chain([stops(searching), pauses::delays(&searching.pauses, slower)])
         .filter(|check| !check.passed);
-    failed.map(|check| Check { name: format!("{PREFIX}{}", check.name), ..check }).collect()
+    failed.map(Check::moved_to_search).collect()
 }
 
 /// Over all of the search, or else in one of its steps.
 fn stops(searching: &SearchObservation) -> Check {
     let whole = pauses::stops(&searching.pauses, None, 1.0);
     match &searching.stopped {
-        Some(stopped) if whole.passed => pauses::stopped(format!("in a step, {stopped}"), whole.extent),
+        Some(stopped) if whole.passed => pauses::stopped(&searching.pauses, format!("in a step, {stopped}")),
         _ => whole,
     }
-}
-
-/// A check's name without what says that it is of the search.
-pub(super) fn plain_name(name: &str) -> &str {
-    name.strip_prefix(PREFIX).unwrap_or(name)
 }

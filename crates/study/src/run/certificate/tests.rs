@@ -20,28 +20,17 @@ fn certificate_of(devices: &[DeviceActivity], ceiling: f64, steal_share: f64) ->
     let aftermath = RunAftermath { steal_share, ..RunAftermath::default() };
     certify(&CertificateEvidence {
         devices,
-        paths: &[],
         measured: Some(&measured),
-        hides_records: false,
-        nodes_away: None,
-        read_back: None,
         floor_us: Some(10.0),
-        cpu: None,
-        callers: CallerKind::Nobody,
-        searching: None,
-        pauses: None,
-        lost_tasks: None,
-        traffic: None,
-        aftermath: &aftermath,
-        memory_enforced: Some(true),
+        aftermath,
         ceiling_per_s: Some(ceiling),
-        open_loop: false,
         time_scale: 4.0,
+        ..CertificateEvidence::default()
     })
 }
 
-fn failed(certificate: &Certificate) -> Vec<&str> {
-    certificate.failed().map(|check| check.name.as_str()).collect()
+fn failed(certificate: &Certificate) -> Vec<CheckId> {
+    certificate.failed().map(|check| check.id.unwrap()).collect()
 }
 
 #[test]
@@ -61,30 +50,15 @@ fn wrong_values_are_told_apart_from_errors() {
             ..MeasuredWindow::default()
         };
         certify(&CertificateEvidence {
-            devices: &[],
-            paths: &[],
             measured: Some(&measured),
-            hides_records: false,
-            nodes_away: None,
-            read_back: None,
-            floor_us: None,
-            cpu: None,
-            callers: CallerKind::Nobody,
-            searching: None,
-            pauses: None,
-            lost_tasks: None,
-            traffic: None,
-            aftermath: &RunAftermath::default(),
-            memory_enforced: Some(true),
             ceiling_per_s: Some(1e6),
-            open_loop: false,
-            time_scale: 1.0,
+            ..CertificateEvidence::default()
         })
     };
     // There is an error here, too, and an error alone is no wrong value.
     assert!(failed(&certificate(0)).is_empty());
     let wrong = certificate(2);
-    assert_eq!((failed(&wrong), wrong.verdict), (vec!["checked values"], CertificateVerdict::Doubtful));
+    assert_eq!((failed(&wrong), wrong.verdict), (vec![CheckId::CheckedValues], CertificateVerdict::Doubtful));
     let check = wrong.failed().next().unwrap();
     assert_eq!(
         check.finding,
@@ -103,39 +77,26 @@ fn operations_may_fail_with_nodes_but_acknowledged_stay() {
             ..MeasuredWindow::default()
         };
         certify(&CertificateEvidence {
-            devices: &[],
-            paths: &[],
             measured: Some(&measured),
-            hides_records: false,
             nodes_away,
             read_back,
-            floor_us: None,
-            cpu: None,
-            callers: CallerKind::Nobody,
-            searching: None,
-            pauses: None,
-            lost_tasks: None,
-            traffic: None,
-            aftermath: &RunAftermath::default(),
-            memory_enforced: Some(true),
             ceiling_per_s: Some(1e6),
-            open_loop: false,
-            time_scale: 1.0,
+            ..CertificateEvidence::default()
         })
     };
     let sound = ReadBackRecord { noted: 9, one_in: 1, checked: 9, ..ReadBackRecord::default() };
-    assert_eq!(failed(&certificate_of(None, None)), ["operations answered"]);
+    assert_eq!(failed(&certificate_of(None, None)), [CheckId::OperationsAnswered]);
     let outside_events = |failed: u64| Some(OutsideOfEvents { operations: 500, failed, under_way: 8 });
     assert!(failed(&certificate_of(outside_events(0), Some(&sound))).is_empty());
     // Those of each thread that had begun before.
     assert!(failed(&certificate_of(outside_events(8), Some(&sound))).is_empty());
     assert_eq!(
         failed(&certificate_of(outside_events(20), Some(&sound))),
-        ["operations answered"],
+        [CheckId::OperationsAnswered],
         "it has not recovered"
     );
     let lossy = ReadBackRecord { missing: 2, ..sound };
-    assert_eq!(failed(&certificate_of(outside_events(0), Some(&lossy))), ["acknowledged writes"]);
+    assert_eq!(failed(&certificate_of(outside_events(0), Some(&lossy))), [CheckId::AcknowledgedWrites]);
 }
 
 #[test]
@@ -148,13 +109,16 @@ fn punctual_device_is_faithful() {
 fn late_device_is_not_faithful_with_remedy() {
     let certificate = certificate_of(&[device(1000, 1300)], 50_000.0, 0.0);
     assert_eq!(certificate.verdict, CertificateVerdict::Doubtful);
-    assert_eq!(failed(&certificate), ["device latency mean", "device latency p50", "device latency p99"]);
+    assert_eq!(
+        failed(&certificate),
+        [CheckId::DeviceLatencyMean, CheckId::DeviceLatencyP50, CheckId::DeviceLatencyP99]
+    );
     assert!(certificate.checks[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
 }
 
 #[test]
 fn device_faster_than_path_is_not_faithful() {
-    assert_eq!(failed(&certificate_of(&[device(20, 21)], 50_000.0, 0.0)), ["path overhead"]);
+    assert_eq!(failed(&certificate_of(&[device(20, 21)], 50_000.0, 0.0)), [CheckId::PathOverhead]);
 }
 
 #[test]
@@ -171,24 +135,11 @@ fn path_beyond_allowance_is_late() {
         };
         let path = PathRecord { is_direct: true, reads, ..PathRecord::default() };
         certify(&CertificateEvidence {
-            cpu: None,
-            callers: CallerKind::Nobody,
-            searching: None,
-            pauses: None,
-            lost_tasks: None,
-            traffic: None,
             devices: &devices,
             paths: &[path],
-            measured: None,
             floor_us: Some(10.0),
-            aftermath: &RunAftermath::default(),
-            memory_enforced: Some(true),
-            ceiling_per_s: None,
-            open_loop: false,
-            hides_records: false,
-            nodes_away: None,
-            read_back: None,
             time_scale: 4.0,
+            ..CertificateEvidence::default()
         })
     };
     let as_expected = certificate(30.0);
@@ -198,10 +149,15 @@ fn path_beyond_allowance_is_late() {
     let late = certificate(330.0);
     assert_eq!(
         failed(&late),
-        ["device latency mean", "device latency p50", "device latency p99", "read latency mean"]
+        [
+            CheckId::DeviceLatencyMean,
+            CheckId::DeviceLatencyP50,
+            CheckId::DeviceLatencyP99,
+            CheckId::ReadLatencyMean
+        ]
     );
     assert!((late.delivered_p50_us.unwrap() - 1300.0).abs() < 2.0, "{late:?}");
-    let found = late.checks.iter().find(|check| check.name == "read latency mean").unwrap();
+    let found = late.checks.iter().find(|check| check.id == Some(CheckId::ReadLatencyMean)).unwrap();
     assert!(found.finding.contains("the path to the device and back took 330.0 µs"), "{}", found.finding);
     assert!(found.remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
 }
@@ -209,7 +165,7 @@ fn path_beyond_allowance_is_late() {
 #[test]
 fn saturated_generator_and_cpu_steal_are_not_faithful() {
     let certificate = certificate_of(&[device(1000, 1000)], 1500.0, 0.2);
-    assert_eq!(failed(&certificate), ["generator headroom", "stolen time"]);
+    assert_eq!(failed(&certificate), [CheckId::GeneratorHeadroom, CheckId::StolenTime]);
 }
 
 #[test]
@@ -217,26 +173,12 @@ fn job_is_certified_by_devices_alone() {
     let devices = [device(1000, 1030)];
     let certificate = certify(&CertificateEvidence {
         devices: &devices,
-        paths: &[],
-        measured: None,
         floor_us: Some(10.0),
-        cpu: None,
-        callers: CallerKind::Nobody,
-        searching: None,
-        pauses: None,
-        lost_tasks: None,
-        traffic: None,
-        aftermath: &RunAftermath::default(),
-        memory_enforced: Some(true),
-        ceiling_per_s: None,
-        open_loop: false,
-        hides_records: false,
-        nodes_away: None,
-        read_back: None,
         time_scale: 8.0,
+        ..CertificateEvidence::default()
     });
     assert_eq!((certificate.verdict, failed(&certificate)), (CertificateVerdict::Faithful, vec![]));
-    assert!(certificate.checks.iter().all(|check| check.name != "operations answered"));
+    assert!(certificate.checks.iter().all(|check| check.id != Some(CheckId::OperationsAnswered)));
 }
 
 #[test]
@@ -250,28 +192,13 @@ fn readers_without_authorisation_have_to_find_nothing() {
             ..MeasuredWindow::default()
         };
         certify(&CertificateEvidence {
-            devices: &[],
-            paths: &[],
             measured: Some(&measured),
-            floor_us: None,
-            cpu: None,
-            callers: CallerKind::Nobody,
-            searching: None,
-            pauses: None,
-            lost_tasks: None,
-            traffic: None,
-            aftermath: &RunAftermath::default(),
-            memory_enforced: Some(true),
-            ceiling_per_s: None,
-            open_loop: false,
             hides_records: true,
-            nodes_away: None,
-            read_back: None,
-            time_scale: 1.0,
+            ..CertificateEvidence::default()
         })
     };
-    assert_eq!(failed(&certificate_of(250)), Vec::<&str>::new());
-    assert_eq!(failed(&certificate_of(0)), ["hidden records"]);
+    assert_eq!(failed(&certificate_of(250)), Vec::<CheckId>::new());
+    assert_eq!(failed(&certificate_of(0)), [CheckId::HiddenRecords]);
 }
 
 fn certify_cpu(lost_share: f64, emulation_busy_share: f64, enforced_by: &str) -> Certificate {
@@ -337,47 +264,42 @@ fn certificate_on(cpu: &CpuRecord) -> Certificate {
         ..MeasuredWindow::default()
     };
     certify(&CertificateEvidence {
-        paths: &[],
         devices: &[device(1000, 1000)],
         measured: Some(&measured),
-        hides_records: false,
-        nodes_away: None,
-        read_back: None,
         floor_us: Some(10.0),
         cpu: Some(cpu),
-        callers: CallerKind::Nobody,
-        searching: None,
-        pauses: None,
-        lost_tasks: None,
-        traffic: None,
-        aftermath: &RunAftermath { steal_share: 0.3, ..RunAftermath::default() },
-        memory_enforced: Some(true),
-        ceiling_per_s: None,
-        open_loop: false,
+        aftermath: RunAftermath { steal_share: 0.3, ..RunAftermath::default() },
         time_scale: 4.0,
+        ..CertificateEvidence::default()
     })
 }
 
 #[test]
 fn stolen_time_is_judged_by_what_it_did() {
     assert_eq!(certify_cpu(0.0, 0.5, "cgroup v2").verdict, CertificateVerdict::Faithful);
-    assert_eq!(failed(&certify_cpu(0.06, 0.5, "cgroup v2")), ["system CPU"]);
-    assert_eq!(failed(&certify_cpu(0.0, 0.89, "cgroup v1")), ["emulation CPU"]);
-    assert_eq!(failed(&certify_cpu(0.0, 0.5, "none")), ["CPU budget"]);
-    assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))), ["wait for CPU"]);
-    assert_eq!(failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))), Vec::<&str>::new());
+    assert_eq!(failed(&certify_cpu(0.06, 0.5, "cgroup v2")), [CheckId::SystemCpu]);
+    assert_eq!(failed(&certify_cpu(0.0, 0.89, "cgroup v1")), [CheckId::EmulationCpu]);
+    assert_eq!(failed(&certify_cpu(0.0, 0.5, "none")), [CheckId::CpuBudget]);
+    assert_eq!(
+        failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.12), (0.1, None))),
+        [CheckId::WaitForCpu]
+    );
+    assert_eq!(
+        failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))),
+        Vec::<CheckId>::new()
+    );
     // Beside a program that uses the rest: the question is whether operations, ten at a time, waited.
     let with_background =
         |busy, stolen, threads| certify_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
-    assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<&str>::new());
-    assert_eq!(failed(&with_background(1.0, 0.0, 1.1)), ["emulation CPU"]);
+    assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<CheckId>::new());
+    assert_eq!(failed(&with_background(1.0, 0.0, 1.1)), [CheckId::EmulationCpu]);
     // However much was stolen: of ten operations it holds up one at a time.
-    assert_eq!(failed(&with_background(0.8, 0.2, 0.7)), Vec::<&str>::new());
-    assert_eq!(failed(&with_background(0.8, 0.2, 0.9)), ["emulation CPU"]);
+    assert_eq!(failed(&with_background(0.8, 0.2, 0.7)), Vec::<CheckId>::new());
+    assert_eq!(failed(&with_background(0.8, 0.2, 0.9)), [CheckId::EmulationCpu]);
     // Clients that all wake up at once wait for one another on a CPU that is half idle: an NVMe drive lost 7 % so, with
     // a CPU that was busy for 88 %.
-    assert_eq!(failed(&with_background(0.78, 0.0, 1.78)), ["emulation CPU"]);
-    assert_eq!(failed(&with_background(0.78, 0.0, 0.64)), Vec::<&str>::new());
+    assert_eq!(failed(&with_background(0.78, 0.0, 1.78)), [CheckId::EmulationCpu]);
+    assert_eq!(failed(&with_background(0.78, 0.0, 0.64)), Vec::<CheckId>::new());
     // Slower motion holds nobody to anything.
     assert_eq!(mended(&certify_cpu(0.0, 0.5, "none")), None);
 }
@@ -387,7 +309,7 @@ fn few_operations_are_delayed_only_without_spare_time() {
     let passes = |operations: f64, busy: f64, stolen: f64, threads: f64| {
         let cpu = cpu_record(0.0, busy, "cgroup v2", None, (stolen, Some(threads)));
         let checks = processors::checks(&cpu, Some(operations), "");
-        checks.iter().all(|check| check.passed || check.name != "emulation CPU")
+        checks.iter().all(|check| check.passed || check.id != Some(CheckId::EmulationCpu))
     };
     // Threads that wake up now and then wait for one another, and hold up nobody.
     assert!(passes(0.2, 0.5, 0.0, 0.3));
@@ -406,11 +328,11 @@ fn system_beyond_short_slices_is_not_faithful() {
     let checked = |due_cpus: f64, throttled_share: f64| {
         let cpu = cpu_record(0.0, 0.5, "cgroup v2", None, (0.0, None));
         let certificate = certificate_on(&CpuRecord { due_cpus, throttled_share, ..cpu });
-        certificate.checks.into_iter().find(|check| check.name == "CPU slices")
+        certificate.checks.into_iter().find(|check| check.id == Some(CheckId::CpuSlices))
     };
     let wanting = checked(1.0 / 48.0, 1.0).unwrap();
     assert!(!wanting.passed && wanting.finding.contains("2.1 % of a CPU"), "{}", wanting.finding);
-    assert!(!processors::is_mended("CPU slices"), "slower motion has shorter ones");
+    assert!(!CheckId::CpuSlices.is_mended_by_slower_motion(), "slower motion has shorter ones");
     assert!(checked(1.0 / 48.0, 0.1).unwrap().passed);
     assert_eq!(checked(1.0 / 32.0, 1.0), None);
 }
@@ -456,9 +378,22 @@ fn dependent_requests_wait_as_long_in_slower_motion() {
     // 30 ms of this host's clock at x100: no CPU keeps a request so long on average, but a flush before it does.
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
-    assert_eq!(failed(&late).first(), Some(&"device latency mean"));
+    assert_eq!(failed(&late).first(), Some(&CheckId::DeviceLatencyMean));
     assert_eq!(too_fast(&late, &devices, &[], 100.0, &[]), None);
     assert!(too_fast(&late, &devices, &[], 50.0, &[]).is_some());
+}
+
+/// By its id alone: names decide nothing.
+fn given_up_for(check: CheckId, time: f64) -> GivenUp {
+    GivenUp {
+        time,
+        cell: "a".into(),
+        finding: String::new(),
+        check_id: Some(check),
+        check: None,
+        late_us: None,
+        extent: None,
+    }
 }
 
 #[test]
@@ -466,12 +401,8 @@ fn slowdown_that_did_not_help_is_not_repeated() {
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
     let given_up = |time: f64, late_us: f64| GivenUp {
-        time,
-        cell: "a".into(),
-        finding: String::new(),
-        check: Some("device latency mean".into()),
         late_us: Some(late_us),
-        extent: None,
+        ..given_up_for(CheckId::DeviceLatencyMean, time)
     };
     let found = |earlier: &GivenUp| {
         too_fast(&late, &devices, &[], 12.0, &[earlier])
@@ -479,29 +410,23 @@ fn slowdown_that_did_not_help_is_not_repeated() {
     };
     // 300 µs of modelled time, as in faster motion: requests wait for one another. The median is no better.
     let unchanged = given_up(6.0, 310.0);
-    assert_eq!(found(&unchanged), Some(("device latency p50".to_owned(), 300.0)));
-    let [mean, p50, p99] = ["mean", "p50", "p99"]
-        .map(|figure| GivenUp { check: Some(format!("device latency {figure}")), ..unchanged.clone() });
+    assert_eq!(found(&unchanged), Some((CheckId::DeviceLatencyP50, 300.0)));
+    let [mean, p50, p99] = [CheckId::DeviceLatencyMean, CheckId::DeviceLatencyP50, CheckId::DeviceLatencyP99]
+        .map(|id| GivenUp { check_id: Some(id), ..unchanged.clone() });
     assert_eq!(too_fast(&late, &devices, &[], 12.0, &[&mean, &p50, &p99]), None);
     // Twice as late before: the host's CPUs, which a slower motion gives more time.
-    assert_eq!(found(&given_up(6.0, 600.0)), Some(("device latency mean".to_owned(), 300.0)));
+    assert_eq!(found(&given_up(6.0, 600.0)), Some((CheckId::DeviceLatencyMean, 300.0)));
     // Of the same factor nothing follows, nor of another check.
     assert!(found(&given_up(12.0, 300.0)).is_some());
-    assert!(found(&GivenUp { check: None, ..unchanged }).is_some());
+    assert!(found(&GivenUp { check_id: None, ..unchanged }).is_some());
 }
 
 #[test]
 fn full_emulation_cpu_recurs_at_every_factor() {
     let busy = certify_cpu(0.0, 1.0, "cgroup v2");
-    let given_up = |extent: f64| GivenUp {
-        time: 1.0,
-        cell: "a".into(),
-        finding: String::new(),
-        check: Some("emulation CPU".into()),
-        late_us: None,
-        extent: Some(extent),
-    };
-    let extent = busy.checks.iter().find(|check| check.name == "emulation CPU").unwrap().extent.unwrap();
+    let given_up = |extent: f64| GivenUp { extent: Some(extent), ..given_up_for(CheckId::EmulationCpu, 1.0) };
+    let extent =
+        busy.checks.iter().find(|check| check.id == Some(CheckId::EmulationCpu)).unwrap().extent.unwrap();
     let again = |earlier: &GivenUp| too_fast(&busy, &[], &[], 4.0, &[earlier, earlier]);
     assert_eq!(again(&given_up(extent)), None);
     assert!(again(&given_up(extent * 1.5)).is_some(), "it fell by a third");
@@ -514,7 +439,7 @@ fn full_emulation_cpu_recurs_at_every_factor() {
 fn slower_motion_mends_a_generator_without_headroom() {
     let devices = [device(1000, 1000)];
     let short = certificate_of(&devices, 1.0, 0.0);
-    assert_eq!(failed(&short), ["generator headroom"]);
+    assert_eq!(failed(&short), [CheckId::GeneratorHeadroom]);
     assert!(too_fast(&short, &devices, &[], 4.0, &[]).is_some());
 }
 
@@ -533,14 +458,14 @@ fn median_between_modes_is_no_finding() {
     };
     for writes in [960, 999, 1000, 1001, 1010, 1100] {
         let certificate = certificate_of(&[device(writes)], 50_000.0, 0.0);
-        assert_eq!(failed(&certificate), Vec::<&str>::new(), "{writes} writes");
+        assert_eq!(failed(&certificate), Vec::<CheckId>::new(), "{writes} writes");
     }
     // A median that is late away from any edge still is.
     let mut late = device(2000);
     late.delivered = Some(Histogram::default());
     late.delivered.as_mut().unwrap().record_n_ns(135_000, 2000);
     late.delivered.as_mut().unwrap().record_n_ns(8_010_000, 1000);
-    assert_eq!(failed(&certificate_of(&[late], 50_000.0, 0.0)), ["device latency p50"]);
+    assert_eq!(failed(&certificate_of(&[late], 50_000.0, 0.0)), [CheckId::DeviceLatencyP50]);
 }
 
 #[test]
@@ -557,23 +482,12 @@ fn unmeasured_cell_is_never_faithful() {
     let certify_with = |measured: &MeasuredWindow, aftermath: &RunAftermath, enforced: bool| {
         certify(&CertificateEvidence {
             devices: &devices,
-            paths: &[],
             measured: Some(measured),
-            hides_records: false,
-            nodes_away: None,
-            read_back: None,
             floor_us: Some(10.0),
-            cpu: None,
-            callers: CallerKind::Nobody,
-            searching: None,
-            pauses: None,
-            lost_tasks: None,
-            traffic: None,
-            aftermath,
+            aftermath: *aftermath,
             memory_enforced: Some(enforced),
-            ceiling_per_s: None,
             open_loop: true,
-            time_scale: 1.0,
+            ..CertificateEvidence::default()
         })
     };
     let mut answered = Histogram::default();
@@ -584,15 +498,18 @@ fn unmeasured_cell_is_never_faithful() {
     let steady = RunAftermath::default();
     // Each check below changes one thing of this cell, which passes.
     assert_eq!(certify_with(&fine, &steady, true).verdict, CertificateVerdict::Faithful);
-    assert_eq!(failed(&certify_with(&fine, &steady, false)), ["memory budget"]);
-    assert_eq!(failed(&certify_with(&MeasuredWindow::default(), &steady, true)), ["operations answered"]);
+    assert_eq!(failed(&certify_with(&fine, &steady, false)), [CheckId::MemoryBudget]);
+    assert_eq!(
+        failed(&certify_with(&MeasuredWindow::default(), &steady, true)),
+        [CheckId::OperationsAnswered]
+    );
     let third_failed = certify_with(&MeasuredWindow { errors: 500, ..fine.clone() }, &steady, true);
-    assert_eq!(failed(&third_failed), ["operations answered"]);
+    assert_eq!(failed(&third_failed), [CheckId::OperationsAnswered]);
     let finding = &third_failed.failed().next().unwrap().finding;
     assert!(finding.starts_with("1500 operations: 500 failed and 0 found no record"), "{finding}");
     // A client that is lost takes its part of the offered rate with it, so both checks fail.
     let lost = RunAftermath { lost_threads: 1, unstarted: 9, ..RunAftermath::default() };
-    assert_eq!(failed(&certify_with(&fine, &lost, true)), ["clients", "offered rate"]);
+    assert_eq!(failed(&certify_with(&fine, &lost, true)), [CheckId::Clients, CheckId::OfferedRate]);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Whether the workload used the storage under test.
 
-use underlay_record::certificate::STORAGE_USED;
-use underlay_record::{Check, thousands_apart};
+use underlay_record::{Check, CheckId, thousands_apart};
 
 use crate::run::traffic::CellTraffic;
 
@@ -60,12 +59,7 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         ),
         _ => (true, format!("the devices were asked for {requests} requests, {}", bytes(moved_bytes))),
     };
-    Check {
-        name: STORAGE_USED.into(),
-        passed,
-        finding,
-        extent: None,
-        remedy: (!passed)
-            .then(|| "have the workload read and write below {data}, or on {device}: all other storage is this host's".into()),
-    }
+    Check::new(CheckId::StorageUsed, passed, finding).with_remedy(
+        "have the workload read and write below {data}, or on {device}: all other storage is this host's",
+    )
 }

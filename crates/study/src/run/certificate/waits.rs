@@ -1,11 +1,20 @@
 //! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block
 //! devices.
 
-use underlay_record::{Check, PathRecord, PathWait, latency_in_words};
+use underlay_record::{Check, CheckId, PathRecord, PathWait, latency_in_words};
 
 use super::MEAN_TOLERANCE;
 
-const KINDS: [&str; 3] = ["read", "write", "flush"];
+/// The waits for one kind of request.
+type WaitsOfKind = fn(&PathRecord) -> &PathWait;
+
+const FLUSHES: WaitsOfKind = |path| &path.flushes;
+/// Each kind has a check of its own.
+const KINDS: [(CheckId, WaitsOfKind); 3] = [
+    (CheckId::ReadLatencyMean, |path| &path.reads),
+    (CheckId::WriteLatencyMean, |path| &path.writes),
+    (CheckId::FlushLatencyMean, FLUSHES),
+];
 /// A kind of request below this share of all, or of all the time waited, decides nothing. Nor does one that is late by
 /// less than this share of that time: a flush that takes 26 µs instead of 22 changes nothing where all else waits for a
 /// disk.
@@ -35,7 +44,7 @@ fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> boo
     if !paths.iter().any(|path| path.block_device.starts_with(LOOP)) {
         return false;
     }
-    let flushes = over_all(paths, "flush");
+    let flushes = over_all(paths, FLUSHES);
     let own_late_us = (flushes.waited_mean_us - flushes.modelled_mean_us).abs();
     flushes.requests > 0
         && flushes.modelled_mean_us * time_scale > LONG_FLUSH_WALL_US
@@ -61,20 +70,16 @@ pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower
     }
 }
 
-/// The lateness of the kind that a check of this name judges, in modelled time.
-pub(super) fn late_us(paths: &[PathRecord], name: &str) -> Option<f64> {
-    let kind = KINDS.iter().find(|kind| name_of(kind) == name)?;
-    let wait = over_all(paths, kind);
+/// The lateness of the kind that this check judges, in modelled time.
+pub(super) fn late_us(paths: &[PathRecord], check: CheckId) -> Option<f64> {
+    let (_, waits_of) = KINDS.into_iter().find(|(id, _)| *id == check)?;
+    let wait = over_all(paths, waits_of);
     Some(wait.waited_mean_us - wait.modelled_mean_us)
-}
-
-fn name_of(kind: &str) -> String {
-    format!("{kind} latency mean")
 }
 
 /// One check for each kind of request that matters, over all volumes. `remedy` is for those that fail.
 pub(super) fn checks(paths: &[PathRecord], time_scale: f64, remedy: &str) -> Vec<Check> {
-    let kinds = KINDS.map(|kind| (kind, over_all(paths, kind)));
+    let kinds = KINDS.map(|(id, waits_of)| (id, over_all(paths, waits_of)));
     let waited_us = |wait: &PathWait| wait.waited_mean_us * wait.requests as f64;
     let all_requests: u64 = kinds.iter().map(|(_, wait)| wait.requests).sum();
     let all_us: f64 = kinds.iter().map(|(_, wait)| waited_us(wait)).sum();
@@ -83,23 +88,17 @@ pub(super) fn checks(paths: &[PathRecord], time_scale: f64, remedy: &str) -> Vec
     };
     let judged = kinds.iter().filter(|(_, wait)| matters(wait));
     judged
-        .map(|(kind, wait)| {
+        .map(|(id, wait)| {
             let late_us = wait.waited_mean_us - wait.modelled_mean_us;
             let slight_us = JUDGED_SHARE * all_us / wait.requests as f64;
-            check(kind, wait, slight_us, time_scale, &self::remedy(paths, late_us, time_scale, remedy))
+            check(*id, wait, slight_us, time_scale, &self::remedy(paths, late_us, time_scale, remedy))
         })
         .collect()
 }
 
 /// The requests of one kind of all volumes together.
-fn over_all(paths: &[PathRecord], kind: &str) -> PathWait {
-    let waits = || {
-        paths.iter().map(|path| match kind {
-            "read" => &path.reads,
-            "write" => &path.writes,
-            _ => &path.flushes,
-        })
-    };
+fn over_all(paths: &[PathRecord], waits_of: WaitsOfKind) -> PathWait {
+    let waits = || paths.iter().map(waits_of);
     let requests: u64 = waits().map(|wait| wait.requests).sum();
     let mean = |figure: fn(&PathWait) -> f64| {
         waits().map(|wait| figure(wait) * wait.requests as f64).sum::<f64>() / requests.max(1) as f64
@@ -115,7 +114,7 @@ fn over_all(paths: &[PathRecord], kind: &str) -> PathWait {
 }
 
 /// `slight_us`: so late may each be, as all of them together are then late by little.
-fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &str) -> Check {
+fn check(id: CheckId, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &str) -> Check {
     let PathWait { requests, modelled_mean_us, waited_mean_us, path_mean_us, dated_back_mean_us, .. } = *wait;
     let late_us = waited_mean_us - modelled_mean_us;
     let error = late_us / modelled_mean_us.max(f64::MIN_POSITIVE);
@@ -129,22 +128,17 @@ fn check(kind: &str, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &
         false => String::new(),
     };
     let about = if wait.is_estimate { "about " } else { "" };
-    Check {
-        name: name_of(kind),
-        passed,
-        finding: format!(
-            "modelled {}, programs waited {about}{}: {:+.1} % (allowed: {:.0} %); the path to the device and back took \
-             {about}{}; {} of that was compensated{slight}",
-            latency_in_words(modelled_mean_us),
-            latency_in_words(waited_mean_us),
-            error * 100.0,
-            MEAN_TOLERANCE * 100.0,
-            latency_in_words(path_mean_us),
-            latency_in_words(dated_back_mean_us),
-        ),
-        extent: Some(error.abs()),
-        remedy: (!passed).then(|| remedy.to_owned()),
-    }
+    let finding = format!(
+        "modelled {}, programs waited {about}{}: {:+.1} % (allowed: {:.0} %); the path to the device and back took \
+         {about}{}; {} of that was compensated{slight}",
+        latency_in_words(modelled_mean_us),
+        latency_in_words(waited_mean_us),
+        error * 100.0,
+        MEAN_TOLERANCE * 100.0,
+        latency_in_words(path_mean_us),
+        latency_in_words(dated_back_mean_us),
+    );
+    Check::new(id, passed, finding).with_extent(error.abs()).with_remedy(remedy)
 }
 
 #[cfg(test)]
@@ -168,21 +162,15 @@ mod tests {
         PathRecord { is_direct: true, block_device, reads, writes, flushes, ..PathRecord::default() }
     }
 
-    fn outcome(paths: &[PathRecord]) -> Vec<(String, bool)> {
-        checks(paths, 8.0, "slower").into_iter().map(|check| (check.name, check.passed)).collect()
+    fn outcome(paths: &[PathRecord]) -> Vec<(CheckId, bool)> {
+        checks(paths, 8.0, "slower").into_iter().map(|check| (check.id.unwrap(), check.passed)).collect()
     }
 
     #[test]
     fn request_kinds_are_judged_separately() {
         let (on_time, late) = (wait(10_000, 60.0), wait(10_000, 350.0));
-        let judged = |passed: [bool; 3]| {
-            ["read", "write", "flush"]
-                .map(|kind| format!("{kind} latency mean"))
-                .into_iter()
-                .zip(passed)
-                .collect()
-        };
-        let expected: [(PathRecord, Vec<(String, bool)>); 4] = [
+        let judged = |passed: [bool; 3]| KINDS.map(|(id, _)| id).into_iter().zip(passed).collect();
+        let expected: [(PathRecord, Vec<(CheckId, bool)>); 4] = [
             (path(on_time, on_time, on_time), judged([true, true, true])),
             (path(late, on_time, on_time), judged([false, true, true])),
             (path(on_time, late, on_time), judged([true, false, true])),
@@ -204,7 +192,7 @@ mod tests {
         // Alone they do.
         assert_eq!(
             outcome(&[path(PathWait::default(), absorbed, PathWait::default())]),
-            [("write latency mean".to_owned(), false)]
+            [(CheckId::WriteLatencyMean, false)]
         );
     }
 
@@ -218,7 +206,7 @@ mod tests {
         let flushes = PathWait { waited_mean_us: 62.0, ..flushes };
         assert_eq!(
             outcome(&[path(reads, PathWait::default(), flushes)])[1],
-            ("flush latency mean".to_owned(), false)
+            (CheckId::FlushLatencyMean, false)
         );
     }
 
