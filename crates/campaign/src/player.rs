@@ -161,7 +161,8 @@ impl ProgressLimit {
 
     /// Why the process will never be done, if that is so.
     fn check(&mut self, cpu: Duration, now: Instant) -> Option<String> {
-        if cpu > self.last {
+        // One that only looks at the clock now and then does nothing.
+        if cpu.saturating_sub(self.last) >= self.limit / 100 {
             (self.last, self.moved_at) = (cpu, now);
         }
         let limit_s = self.limit.as_secs();
@@ -239,6 +240,7 @@ mod tests {
         let (begin, second) = (Instant::now(), Duration::from_secs(1));
         let mut limit = ProgressLimit::new(second * 10, second, begin);
         assert_eq!(limit.check(second * 2, begin + second * 9), None);
+        assert_eq!(limit.check(second * 2 + second / 20, begin + second * 14), None, "next to nothing");
         assert_eq!(limit.check(second * 2, begin + second * 18), None);
         assert!(limit.check(second * 2, begin + second * 19).unwrap().contains("had done nothing for 10 s"));
     }

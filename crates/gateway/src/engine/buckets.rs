@@ -295,7 +295,7 @@ impl GatewayEngine {
         let state = self.state_of(name, &place, std::slice::from_ref(&new.rule), &record);
         let state = state.map_err(|reason| refuse_bucket(name, &reason))?;
         let looked = self.check_suitable(name, &state.backend, StoreAge::New).await;
-        looked.map_err(|reason| refuse_bucket(name, &reason))?;
+        looked.map_err(|problem| refuse_bucket(name, &problem.into_text()))?;
         // A store that takes its time keeps no other bucket from being made or removed.
         let removed_before = turn.count;
         drop(turn);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::regions::PrefixRegions;
-use super::suitable::StoreAge;
+use super::suitable::{StoreAge, StoreProblem};
 use super::withheld::is_same_file;
 use super::{BucketState, GatewayEngine, slots};
 use crate::config::StoreConsistency;
@@ -268,7 +268,8 @@ impl GatewayEngine {
         if verdict == MountVerdict::Away {
             return Ok(false);
         }
-        self.check_suitable(&state.name, &backend, StoreAge::Former).await?;
+        let looked = self.check_suitable(&state.name, &backend, StoreAge::Former).await;
+        looked.map_err(StoreProblem::into_text)?;
         // It is listed before anything of the bucket goes there or comes from there: what is deleted meanwhile would
         // come back.
         if verdict == MountVerdict::Another

@@ -40,6 +40,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 const LOOK_WHILE_WAITED: Duration = Duration::from_millis(200);
 /// Before a part is tried again, at least: each attempt sends all of it.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// A bucket in which no part was tried for so long is taken for a sound one. No pause is longer.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(1200);
 /// How often the log says that parts were refused.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 const SPILLER: &str = "spiller of parts";
@@ -59,13 +61,16 @@ struct ParkedContent {
 #[derive(Clone, Debug)]
 struct FailedPart {
     attempts: u32,
+    failed_at: Instant,
     last: FailingName,
 }
 
-/// The store refuses all parts of a bucket, as far as is known: one attempt at a time, and none before this time.
+/// The store refuses all parts of a bucket, as far as is known: they are tried one at a time, with pauses.
 struct RefusedBucket {
+    cause: FailureCause,
     attempts: u32,
-    not_before: Instant,
+    /// The last attempt, or the beginning of one that is under way.
+    tried_at: Instant,
 }
 
 #[derive(Default)]
@@ -103,29 +108,57 @@ impl ParkedContent {
 }
 
 impl SpillState {
-    /// When a part may be tried, as far as its bucket is concerned.
-    fn not_before(&self, parked: &ParkedContent) -> Instant {
-        let refused = parked.name().and_then(|name| self.refused_buckets.get(&name.bucket));
-        refused.map_or(parked.not_before, |refused| refused.not_before.max(parked.not_before))
+    /// When a part may be tried. Where somebody waits for its room, that `is_hurried`.
+    fn due_at(&self, parked: &ParkedContent, is_hurried: bool) -> Instant {
+        let pause = |cause: FailureCause, attempts| cause.pause(attempts, is_hurried).max(AGAIN_AFTER);
+        let own = parked.failed.as_ref().map_or(parked.not_before, |failed| {
+            parked.not_before.max(failed.failed_at + pause(failed.last.cause, failed.attempts))
+        });
+        match self.refused_bucket(parked) {
+            Some(refused) => own.max(refused.tried_at + pause(refused.cause, refused.attempts)),
+            None => own,
+        }
+    }
+
+    fn refused_bucket(&self, parked: &ParkedContent) -> Option<&RefusedBucket> {
+        self.refused_buckets.get(&parked.name()?.bucket)
+    }
+
+    /// How soon its turn comes: the oldest first, and in a bucket that refuses parts the one that has failed least
+    /// often. It may be only one that the store does not take.
+    fn order_of(&self, content: ContentId, parked: &ParkedContent) -> (u32, ContentId) {
+        let attempts = parked.failed.as_ref().map_or(0, |failed| failed.attempts);
+        (if self.refused_bucket(parked).is_some() { attempts } else { 0 }, content)
+    }
+
+    /// Takes a part that is to be tried now.
+    fn take(&mut self, content: ContentId, now: Instant) -> Option<(ContentId, ParkedContent)> {
+        let parked = self.remove(content)?;
+        if let Some(refused) = parked.name().and_then(|name| self.refused_buckets.get_mut(&name.bucket)) {
+            // The others wait for its outcome.
+            refused.tried_at = now;
+        }
+        Some((content, parked))
     }
 
     /// Records a part's failure, and puts it back. Returns whether it is the first one for this cause.
     fn fail(&mut self, content: ContentId, mut parked: ParkedContent, failure: &FailedAttempt) -> bool {
-        let now = Instant::now();
+        let (now, cause) = (Instant::now(), failure.cause);
         let former = parked.failed.take();
-        let is_new = former.as_ref().is_none_or(|former| former.last.cause != failure.cause);
+        let is_new = former.as_ref().is_none_or(|former| former.last.cause != cause);
         let attempts = former.as_ref().map_or(0, |former| former.attempts) + 1;
         let since_ms = former.map_or_else(now_ms, |former| former.last.since_ms);
-        let last = FailingName { since_ms, cause: failure.cause, why: failure.reason() };
-        parked.failed = Some(FailedPart { attempts, last });
-        parked.not_before = now + failure.cause.pause(attempts, false).max(AGAIN_AFTER);
-        if let Some(name) = parked.name().filter(|_| is_of_bucket(failure.cause)) {
-            let refused = self
-                .refused_buckets
-                .entry(name.bucket.clone())
-                .or_insert(RefusedBucket { attempts: 0, not_before: now });
+        let last = FailingName { since_ms, cause, why: failure.reason() };
+        parked.failed = Some(FailedPart { attempts, failed_at: now, last });
+        // Buckets come and go.
+        self.refused_buckets
+            .retain(|_, refused| now.saturating_duration_since(refused.tried_at) < FORGOTTEN_AFTER);
+        if let Some(name) = parked.name().filter(|_| is_of_bucket(cause)) {
+            let bucket = name.bucket.clone();
+            let refused = self.refused_buckets.entry(bucket);
+            let refused = refused.or_insert(RefusedBucket { cause, attempts: 0, tried_at: now });
+            (refused.cause, refused.tried_at) = (cause, now);
             refused.attempts += 1;
-            refused.not_before = now + failure.cause.pause(refused.attempts, false).max(AGAIN_AFTER);
         }
         self.insert(content, parked);
         is_new
@@ -167,11 +200,12 @@ impl SpillState {
 
     /// One that was fetched and whose room a flush needs.
     fn next_in_the_way(&mut self, now: Instant) -> Option<(ContentId, ParkedContent)> {
-        let is_ready = |content: &&ContentId| {
-            self.parked.get(content).is_some_and(|parked| self.not_before(parked) <= now)
-        };
-        let content = self.in_the_way.iter().find(is_ready).copied()?;
-        Some((content, self.remove(content)?))
+        let ready = self.in_the_way.iter().filter_map(|content| {
+            let parked = self.parked.get(content)?;
+            (self.due_at(parked, true) <= now).then(|| self.order_of(*content, parked))
+        });
+        let (_, content) = ready.min()?;
+        self.take(content, now)
     }
 
     /// The oldest that should go to the store, or until when there is none. So many bytes of the journal are used.
@@ -187,20 +221,25 @@ impl SpillState {
         if let Some(found) = self.next_in_the_way(now) {
             return Ok(found);
         }
-        let mut found = None;
+        let mut first: Option<(u32, ContentId)> = None;
         for (content, parked) in &self.parked {
             if !is_full && now.saturating_duration_since(parked.since) < LAIN_FOR {
                 // Those behind it are younger.
                 break;
             }
-            let not_before = self.not_before(parked);
-            if not_before <= now {
-                found = Some(*content);
+            let due = self.due_at(parked, self.waiting > 0);
+            if due > now {
+                deadline = deadline.min(due);
+                continue;
+            }
+            let order = self.order_of(*content, parked);
+            first = Some(first.map_or(order, |earlier| earlier.min(order)));
+            if order.0 == 0 {
+                // None comes before it.
                 break;
             }
-            deadline = deadline.min(not_before);
         }
-        let found = found.and_then(|content| Some((content, self.remove(content)?)));
+        let found = first.and_then(|(_, content)| self.take(content, now));
         found.ok_or(deadline)
     }
 }
@@ -502,6 +541,14 @@ impl GatewayEngine {
             },
         };
         self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
+        // Its upload may have ended meanwhile.
+        if let Ok(view) = self.metadata.view() {
+            let has_ended = |holder: &Holder| matches!(view.upload(&holder.name, &holder.upload), Ok(None));
+            parked.holders.retain(|holder| !has_ended(holder));
+        }
+        if parked.holders.is_empty() {
+            return;
+        }
         // What fails for longer is listed by the reporter of failures.
         if self.spills.state.lock().fail(content, parked, &failure) {
             tracing::warn!("{item} is not in the store yet: {}", failure.error);

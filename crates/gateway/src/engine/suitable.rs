@@ -51,10 +51,37 @@ impl StoreAge {
     }
 }
 
+/// Why a directory is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StoreProblem {
+    /// It can't be a store.
+    Unsuitable(String),
+    /// Nobody could find out.
+    Untried(String),
+}
+
+impl StoreProblem {
+    /// With what to do.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            StoreProblem::Unsuitable(text) | StoreProblem::Untried(text) => text,
+        }
+    }
+
+    fn with_bucket(self, bucket: &str) -> StoreProblem {
+        let name = |text: String| format!("the store of bucket {bucket}: {text}");
+        match self {
+            StoreProblem::Unsuitable(text) => StoreProblem::Unsuitable(name(text)),
+            StoreProblem::Untried(text) => StoreProblem::Untried(name(text)),
+        }
+    }
+}
+
 /// Blocks.
-fn look(own: &Path, store: &Path, backend: &StoreBackend, age: StoreAge) -> Result<(), String> {
+fn look(own: &Path, store: &Path, backend: &StoreBackend, age: StoreAge) -> Result<(), StoreProblem> {
     let unsuitable = |reason: &str, what_to_do: &str| {
-        Err(format!("{} can't be a store: {reason}\n  what to do: {what_to_do}", store.display()))
+        let text = format!("{} can't be a store: {reason}\n  what to do: {what_to_do}", store.display());
+        Err(StoreProblem::Unsuitable(text))
     };
     match are_nested(own, store) {
         Ok(false) => {}
@@ -76,10 +103,10 @@ fn look(own: &Path, store: &Path, backend: &StoreBackend, age: StoreAge) -> Resu
             tracing::warn!("{}: cannot try whether it tells all names apart: {error}", store.display());
             Ok(())
         }
-        Err(error) => unsuitable(
-            &format!("nobody can try whether it tells all names apart: {error}"),
-            "see to it that files can be made there, and try again",
-        ),
+        Err(error) => Err(StoreProblem::Untried(format!(
+            "{}: nobody can try whether it tells all names apart: {error}\n  what to do: see to it that files can be made there",
+            store.display()
+        ))),
     }
 }
 
@@ -91,7 +118,7 @@ impl GatewayEngine {
         bucket: &str,
         backend: &StoreBackend,
         age: StoreAge,
-    ) -> Result<(), String> {
+    ) -> Result<(), StoreProblem> {
         let Some((root, _)) = backend.root() else { return Ok(()) };
         let (own, store, backend) = (self.setup.local.directory.clone(), root.to_owned(), backend.clone());
         let looked = crate::blocking::spawn_blocking({
@@ -100,12 +127,12 @@ impl GatewayEngine {
         });
         match tokio::time::timeout(CHECK_TIMEOUT, looked).await {
             Ok(outcome) => outcome
-                .unwrap_or_else(|error| Err(error.to_string()))
-                .map_err(|reason| format!("the store of bucket {bucket}: {reason}")),
-            Err(_) if age == StoreAge::New => Err(format!(
+                .unwrap_or_else(|error| Err(StoreProblem::Untried(error.to_string())))
+                .map_err(|problem| problem.with_bucket(bucket)),
+            Err(_) if age == StoreAge::New => Err(StoreProblem::Untried(format!(
                 "{} does not say whether it tells all names apart\n  what to do: see whether it answers, and try again",
                 store.display()
-            )),
+            ))),
             Err(_) => {
                 tracing::warn!("{} does not say whether it tells all names apart", store.display());
                 Ok(())
@@ -113,13 +140,21 @@ impl GatewayEngine {
         }
     }
 
-    /// The same of all that are there at the start.
+    /// The same of all that are there at the start. One that can't be tried is away until it can: other buckets are
+    /// served meanwhile.
     ///
     /// # Errors
-    /// As there.
+    /// When one can't be a store.
     pub(super) async fn check_all_suitable(&self) -> Result<(), String> {
         for state in self.bucket_states().iter().filter(|state| !state.backend.is_away()) {
-            self.check_suitable(&state.name, &state.backend, StoreAge::Former).await?;
+            match self.check_suitable(&state.name, &state.backend, StoreAge::Former).await {
+                Ok(()) => {}
+                Err(StoreProblem::Unsuitable(text)) => return Err(text),
+                Err(StoreProblem::Untried(text)) => {
+                    tracing::warn!("nothing of bucket {} is stored or read for now: {text}", state.name);
+                    state.backend.await_another();
+                }
+            }
         }
         Ok(())
     }

@@ -89,7 +89,12 @@ impl GatewayEngine {
         for (bucket, requests) in of_buckets.into_iter().filter(|(_, requests)| !requests.is_empty()) {
             let served =
                 self.served.buckets.read().get(&bucket).map(|state| Arc::clone(state.backend.late()));
-            served.unwrap_or_else(|| self.late_of_removed(&bucket)).recall(requests);
+            let late = served.unwrap_or_else(|| self.late_of_removed(&bucket));
+            let view = self.metadata.view()?;
+            // What is pending is sent by a flusher. Where nobody can tell, the name takes a place.
+            let is_of_client =
+                |key: &str| !matches!(view.pending(&ObjectName::new(bucket.as_str(), key)), Ok(Some(_)));
+            late.recall(requests, is_of_client);
         }
         Ok(())
     }
@@ -252,11 +257,12 @@ mod tests {
         let late = Arc::clone(engine.bucket("lake").unwrap().backend.late());
         // More than one commit writes.
         let many = (0..2 * ROWS_PER_COMMIT + 1).map(|number| request(&number.to_string(), STORE_TIMEOUT));
-        late.recall(many.collect());
+        late.recall(many.collect(), |_| true);
         engine.keep_unanswered(false).await.unwrap();
         assert_eq!(rows(&engine).len(), 2 * ROWS_PER_COMMIT + 1);
         late.recall(
             (1..2 * ROWS_PER_COMMIT + 1).map(|number| request(&number.to_string(), Duration::ZERO)).collect(),
+            |_| true,
         );
         engine.keep_unanswered(false).await.unwrap();
         let left: Vec<String> = rows(&engine).into_iter().map(|(name, _)| name).collect();

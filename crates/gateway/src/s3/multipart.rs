@@ -218,8 +218,9 @@ pub(super) async fn complete(
     }
     let coverage_asked = input.checksum_type.as_ref().map(coverage_of).transpose()?;
     // One that was completed before has no upload any more, and the same answer.
-    let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id).ok();
-    let is_again = begun.is_none();
+    let begun = front.engine.upload(&input.bucket, &input.key, &input.upload_id);
+    let is_again = matches!(begun, Err(GatewayError::NoSuchUpload));
+    let begun = begun.ok();
     if let Some(asked) = coverage_asked
         && begun.and_then(|begun| begun.coverage).is_some_and(|begun| begun != asked)
     {
@@ -257,7 +258,9 @@ async fn check_size(
     etag: &str,
     size_bytes: u64,
 ) -> S3Result<()> {
-    let record = front.engine.resolve(bucket, key).await.map_err(error)?.record;
+    // The upload is completed, whatever has become of the object.
+    let Ok(resolved) = front.engine.resolve(bucket, key).await else { return Ok(()) };
+    let record = resolved.record;
     match record.etag == etag && record.size_bytes != size_bytes {
         true => {
             let found = record.size_bytes;

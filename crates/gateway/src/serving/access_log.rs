@@ -47,16 +47,36 @@ impl LogFile {
             self.has_open_line = false;
         }
         let before = self.file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
-        self.file.write_all(line.as_bytes()).inspect_err(|_| {
-            let taken_back = before.ok_or(io::ErrorKind::Unsupported.into()).and_then(|length| {
-                // Somebody may have emptied it meanwhile.
-                match self.file.metadata()?.len() > length {
-                    true => self.file.set_len(length),
-                    false => Ok(()),
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => {
+                    return Err(self.take_back(
+                        line.len() - rest.len(),
+                        before,
+                        io::ErrorKind::WriteZero.into(),
+                    ));
                 }
-            });
-            self.has_open_line = taken_back.is_err();
-        })
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.take_back(line.len() - rest.len(), before, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes so many bytes of a line back that begun where the file ended `before`. If another process has written
+    /// there, or emptied the file, they stay.
+    fn take_back(&mut self, count: usize, before: Option<u64>, error: io::Error) -> io::Error {
+        if count > 0 {
+            let is_last =
+                |length: u64| self.file.metadata().is_ok_and(|found| found.len() == length + count as u64);
+            let is_gone = before
+                .filter(|length| is_last(*length))
+                .is_some_and(|length| self.file.set_len(length).is_ok());
+            self.has_open_line = !is_gone;
+        }
+        error
     }
 }
 

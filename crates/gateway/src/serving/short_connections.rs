@@ -17,8 +17,8 @@ use tokio::task::AbortHandle;
 /// Beyond these the oldest connection goes. A client asks at once and is answered at once; one that is still there says
 /// nothing.
 const MAX_CONNECTIONS: usize = 64;
-/// All of a connection. Probes give up sooner.
-const WHOLE_IN: Duration = Duration::from_secs(5);
+/// All of a connection. A probe gives up sooner; the figures of many buckets may come over a slow link.
+const WHOLE_IN: Duration = Duration::from_secs(10);
 const MAX_HEAD_BYTES: usize = 8 << 10;
 /// After an error of `accept` (no descriptors left, for example).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -307,16 +307,19 @@ impl LateRequests {
         *self.notes.lock() = Some(notes);
     }
 
-    /// Takes the requests that an earlier start has left; of two for one name, the later one counts. To be called
-    /// before anything is sent.
-    pub(crate) fn recall(&self, requests: Vec<RecalledRequest>) {
+    /// Takes the requests that an earlier start has left; of two for one name, the later one counts. Those to names
+    /// that are no client's need no place. To be called before anything is sent.
+    pub(crate) fn recall(&self, requests: Vec<RecalledRequest>, is_of_client: impl Fn(&str) -> bool) {
         let now = Instant::now();
         let places = self.places.lock().clone();
         let mut state = self.state.lock();
         for RecalledRequest { name, effect, left, is_kept } in requests {
             let (name, deadline): (Arc<str>, _) = (name.into(), now + left.min(self.within));
             let late = state.enter(Arc::clone(&name), LateName { effect, deadline, place: None });
-            late.place = late.place.take().or_else(|| places.as_ref().map(LatePlaces::take));
+            // As in a process that runs: what the gateway sends by itself needs none.
+            let needs_place = is_of_client(&name) && !is_staged(&name);
+            late.place =
+                late.place.take().or_else(|| places.as_ref().filter(|_| needs_place).map(LatePlaces::take));
             if !is_kept {
                 state.changed.insert(name);
             }

@@ -2,12 +2,17 @@
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _};
-use object_store::{MultipartUpload, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion};
+use object_store::path::Path;
+use object_store::{
+    MultipartUpload, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
+};
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::attributes::{self, is_header_value};
 use super::unfinished::UnfinishedUpload;
-use super::{MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late, without_condition};
+use super::{
+    MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late, refusals, without_condition,
+};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::memory::MemoryHold;
 use crate::model::ObjectHeaders;
@@ -52,9 +57,8 @@ impl StoreBackend {
             may_go_on()?;
             let options = PutOptions { mode, attributes, ..PutOptions::default() };
             let payload: PutPayload = payload.into_iter().collect();
-            let put = self
-                .patiently("PUT", late::sent(self.kind, self.store.put_opts(&path, payload, options)))
-                .await;
+            let put = late::sent(self.kind, self.store.put_opts(&path, payload, options));
+            let put = self.patiently("PUT", self.read_conflict(put, only, &path)).await;
             let put = match only {
                 StoreCondition::Always => put.map_err(without_condition)?,
                 StoreCondition::IfAbsent | StoreCondition::IfMatch(_) => put?,
@@ -80,6 +84,26 @@ impl StoreBackend {
                 unfinished.abort().await;
                 Err(error)
             }
+        }
+    }
+
+    /// Some stores answer 409 where an object is there that must not be, and S3 where one is just coming. A look tells
+    /// these apart.
+    async fn read_conflict<T>(
+        &self,
+        put: impl Future<Output = object_store::Result<T>>,
+        only: &StoreCondition,
+        path: &Path,
+    ) -> object_store::Result<T> {
+        match put.await {
+            Err(error)
+                if *only == StoreCondition::IfAbsent
+                    && refusals::is_conflict(&error)
+                    && self.store.head(path).await.is_ok() =>
+            {
+                Err(object_store::Error::Precondition { path: path.to_string(), source: Box::new(error) })
+            }
+            outcome => outcome,
         }
     }
 

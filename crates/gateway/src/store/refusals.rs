@@ -50,7 +50,7 @@ const PASSING: [&str; 14] = [
 ];
 
 /// Codes that say more than their status does.
-const TELLING: [(&str, StoreRefusal); 9] = [
+const TELLING: [(&str, StoreRefusal); 13] = [
     ("EntityTooLarge", StoreRefusal::TooLarge),
     ("MetadataTooLarge", StoreRefusal::TooLarge),
     ("RequestHeaderSectionTooLarge", StoreRefusal::TooLarge),
@@ -59,6 +59,11 @@ const TELLING: [(&str, StoreRefusal); 9] = [
     ("InvalidURI", StoreRefusal::Name),
     ("InvalidAccessKeyId", StoreRefusal::Denied),
     ("AccountProblem", StoreRefusal::Denied),
+    // About the gateway's own key or region, which its administrator can change.
+    ("InvalidToken", StoreRefusal::Denied),
+    ("AuthorizationHeaderMalformed", StoreRefusal::Denied),
+    ("InvalidSecurity", StoreRefusal::Denied),
+    ("NotSignedUp", StoreRefusal::Denied),
     ("NotImplemented", StoreRefusal::NotSupported),
 ];
 
@@ -93,7 +98,7 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
         .split_once("<Code>")
         .and_then(|(_, tail)| tail.split_once("</Code>"))
         .map_or("", |(code, _)| code.trim());
-    if PASSING.contains(&code) {
+    if PASSING.contains(&code) && status != StatusCode::CONFLICT {
         return None;
     }
     let listed = TELLING.iter().find(|(name, _)| *name == code).map(|(_, refusal)| *refusal);
@@ -111,6 +116,18 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
     };
     let excerpt: String = body.chars().take(MAX_MESSAGE_CHARS).collect();
     Some(RefusedAnswer { status, refusal, said: excerpt.escape_debug().to_string() })
+}
+
+/// Whether the store answered that something else is under way there.
+pub(super) fn is_conflict(error: &object_store::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
+            return answer.status == StatusCode::CONFLICT;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whether an error of a request that changes something is a refusal.
@@ -189,6 +206,7 @@ mod tests {
             (400, "", Some(StoreRefusal::Request)),
             (400, "<Error><Code>RequestTimeout</Code></Error>", None),
             (400, "<Error><Code>BadDigest</Code></Error>", None),
+            (400, "<Error><Code>InvalidToken</Code></Error>", Some(StoreRefusal::Denied)),
             (400, "<Error><Code>KeyTooLongError</Code></Error>", Some(StoreRefusal::Name)),
             (400, "<Error><Code>MetadataTooLarge</Code></Error>", Some(StoreRefusal::TooLarge)),
             (405, "", Some(StoreRefusal::NotSupported)),
@@ -215,6 +233,9 @@ mod tests {
         let answer = refused(conflict, "<Error><Code>ConditionalRequestConflict</Code></Error>").unwrap();
         let error = object_store::Error::Generic { store: "test", source: Box::new(answer) };
         assert_eq!(refusal_of(BackendKind::S3, &error), None);
+        assert!(is_conflict(&error) && !is_conflict(&of_directory(libc::EEXIST)));
+        // Whatever the code.
+        assert!(refused(conflict, "<Error><Code>SlowDown</Code></Error>").is_some());
     }
 
     #[test]

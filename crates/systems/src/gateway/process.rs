@@ -88,7 +88,6 @@ impl GatewayProcess {
         }
         let mut command = Command::new(&plan.program);
         command.arg("serve").arg(&configuration).current_dir(&plan.scratch);
-        command.env("MALLOC_ARENA_MAX", "2");
         // No way leads from its network to a proxy of the host's.
         for name in ["http_proxy", "https_proxy", "all_proxy"] {
             command.env_remove(name).env_remove(name.to_uppercase());

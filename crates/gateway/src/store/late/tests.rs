@@ -82,13 +82,13 @@ async fn recorded_unanswered_requests_are_recalled() {
     };
     assert_eq!(effects(&late.to_keep(false).unwrap()), effects(&unanswered));
     let next = Arc::new(LateRequests::new(LONG));
-    next.recall(recalled(unanswered));
+    next.recall(recalled(unanswered), |_| true);
     // What is kept as it is need not be written again.
     assert!(next.to_keep(false).is_none());
     assert!(next.follow("a", put("1")).is_ok() && next.follow("a", RequestEffect::Delete).is_err());
     // A clock that was set back makes nothing wait for longer than a request can take.
     let next = Arc::new(LateRequests::new(Duration::ZERO));
-    next.recall(recalled(vec![named("a", Some((RequestEffect::Delete, LONG)))]));
+    next.recall(recalled(vec![named("a", Some((RequestEffect::Delete, LONG)))]), |_| true);
     assert!(next.follow("a", put("1")).is_ok());
 }
 
@@ -124,7 +124,7 @@ async fn unanswered_names_beyond_limit_are_refused() {
     drop(late.follow_for_client("c", put("1")).unwrap());
     assert_eq!(lose_answers(&other, &["d", "e"]).await, [true, false]);
     // What an earlier start has left counts, even beyond the limit.
-    late.recall(recalled(vec![named("f", Some((put("1"), LONG)))]));
+    late.recall(recalled(vec![named("f", Some((put("1"), LONG)))]), |_| true);
     assert_eq!(places.count(), 4);
 }
 
@@ -166,7 +166,7 @@ async fn requests_in_flight_at_shutdown_are_recorded() {
     assert_eq!(late.to_keep(false), Some(expected.clone()));
     assert!(late.to_keep(false).is_none() && late.to_keep(true).is_none());
     let next = Arc::new(LateRequests::new(LONG));
-    next.recall(recalled(expected));
+    next.recall(recalled(expected), |_| true);
     assert!(next.follow("a", put("1")).is_ok() && next.follow("a", put("2")).is_err());
     // Once it is answered, nobody has to wait for it.
     answer.send(()).unwrap();
@@ -185,7 +185,7 @@ async fn requests_in_flight_at_shutdown_are_recorded() {
 #[test]
 fn record_of_expired_request_is_emptied() {
     let late = LateRequests::new(LONG);
-    late.recall(recalled(vec![named("a", Some((put("1"), Duration::ZERO)))]));
+    late.recall(recalled(vec![named("a", Some((put("1"), Duration::ZERO)))]), |_| true);
     // The next start has to learn of it.
     assert!(!late.is_over());
     assert_eq!(late.to_keep(false), Some(vec![named("a", None)]));
