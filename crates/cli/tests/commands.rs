@@ -346,7 +346,7 @@ fn layout_is_mounted_unchanged() {
     assert_eq!(mounted, 2, "a directory for each device: {}", stdout(&output));
     assert_eq!(playground.left_behind(), [""; 0]);
     let unknown = playground.output(&["mount", "accumulo-hd", "here"]);
-    assert!(stderr(&unknown).contains("or a layout: accumulo-hdd"), "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("or a layout: accumulo-flash, accumulo-hdd"), "{}", stderr(&unknown));
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn files_in(folder: Option<&'static Dir<'static>>) -> Vec<BundledFile> {
             text: file.contents_utf8().expect("the files of `media` are text"),
         })
         .collect();
-    files.sort_by(|a, b| a.path.cmp(&b.path));
+    // By the name alone: with `.toml`, `ebs-gp3-16k` would come before `ebs-gp3`.
+    files.sort_by(|a, b| a.path.trim_end_matches(".toml").cmp(b.path.trim_end_matches(".toml")));
     files
 }
 

@@ -144,7 +144,12 @@ fn more_devices_than_a_storage_takes_are_refused() {
 fn unknown_layout_suggests_nearest() {
     let error = catalogue::find_layout("acumulo-hdd").unwrap_err();
     assert_eq!(error.suggestions, ["accumulo-hdd"]);
-    assert!(catalogue::find_layout("tape-library").unwrap_err().to_string().contains("it has accumulo-hdd"));
+    assert!(
+        catalogue::find_layout("tape-library")
+            .unwrap_err()
+            .to_string()
+            .contains("it has accumulo-flash, accumulo-hdd")
+    );
 }
 
 #[test]
