@@ -266,6 +266,6 @@ mod tests {
         );
         engine.keep_unanswered(false).await.unwrap();
         let left: Vec<String> = rows(&engine).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(left, ["lake\00"]);
+        assert_eq!(left, ["lake\u{0}0"]);
     }
 }
