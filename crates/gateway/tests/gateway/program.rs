@@ -200,6 +200,14 @@ impl Program {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count() as u64
     }
 
+    /// The limit with which it can open so many files more. The kernel limits numbers, and closed files leave gaps.
+    pub(crate) fn limit_with_free(&self, free: usize) -> u64 {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let used: std::collections::BTreeSet<u64> = names.map(|name| name.parse().unwrap()).collect();
+        (0..).filter(|number| !used.contains(number)).nth(free).unwrap()
+    }
+
     /// From now on it may have so many files open. More can be allowed later.
     pub(crate) fn limit_open_files(&self, most: u64) {
         use rustix::process::{Resource, Rlimit, prlimit};
@@ -264,12 +272,12 @@ fn spawn(config: &Path, most_files: Option<u64>) -> Child {
         .unwrap();
     // What goes beyond a limit of files is an error then, and not the end. A control group counts what is taken from
     // the first byte on.
-    let script = "trap '' XFSZ; [ -z \"$MOST_FILES\" ] || ulimit -n \"$MOST_FILES\"; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
+    let script = "trap '' XFSZ; [ -z \"$MAX_OPEN_FILES\" ] || ulimit -n \"$MAX_OPEN_FILES\"; [ -z \"$UNDERLAY_GATEWAY_CGROUP\" ] || echo $$ > \"$UNDERLAY_GATEWAY_CGROUP/cgroup.procs\"; exec \"$0\" \"$@\"";
     Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_underlay-gateway"), "serve"])
         .arg(config)
         .env("GATEWAY_SECRET", SECRET)
-        .env("MOST_FILES", most_files.map(|most| most.to_string()).unwrap_or_default())
+        .env("MAX_OPEN_FILES", most_files.map(|most| most.to_string()).unwrap_or_default())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()

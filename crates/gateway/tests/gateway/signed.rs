@@ -253,7 +253,11 @@ pub(crate) fn ask_for(
 
 /// Sends a request as it is, and takes the answer.
 pub(crate) fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> std::io::Result<Reply> {
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+    exchange_over(TcpStream::connect_timeout(&address, Duration::from_secs(2))?, head, body)
+}
+
+/// The same over a connection that is there.
+pub(crate) fn exchange_over(mut stream: TcpStream, head: &str, body: &[u8]) -> std::io::Result<Reply> {
     stream.set_read_timeout(Some(Duration::from_secs(40)))?;
     stream.set_write_timeout(Some(Duration::from_secs(40)))?;
     stream.write_all(head.as_bytes())?;
