@@ -1,7 +1,7 @@
 //! The gateway's allocator: mimalloc, with memory that is allocated by whole pages zeroed first.
 //!
-//! Objects are allocated on one thread and freed on another, in all sizes. The C library's allocator kept twice as much
-//! as was in use; mimalloc gives freed pages back.
+//! Objects are allocated on one thread and freed on another, in all sizes. The C library's allocator kept a sixth
+//! more under mixed writes; mimalloc gives freed pages back.
 //!
 //! The cache's library writes such pages to flash as they are, with what the memory had before where nothing has been
 //! put: a part of an object, or a key, in clear beside blocks that are sealed. Other memory is handed out as it comes.

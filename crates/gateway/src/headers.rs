@@ -32,7 +32,7 @@ const MAX_WORD_BYTES: usize = 45;
 
 impl ObjectHeaders {
     /// The headers that aren't user metadata, with their names.
-    fn plain(&self) -> [(&'static str, Option<&String>); 6] {
+    pub(crate) fn plain(&self) -> [(&'static str, Option<&String>); 6] {
         [
             ("content-type", self.content_type.as_ref()),
             ("cache-control", self.cache_control.as_ref()),

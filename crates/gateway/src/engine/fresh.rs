@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use underlay_sync::Mutex;
 
-use crate::model::ObjectHeaders;
 use crate::store::StoredInfo;
 
 /// An answer takes so much besides its texts: places in maps, and what each text takes on the heap.
@@ -169,33 +168,17 @@ impl FreshState {
 
 /// What an answer takes.
 fn bytes_of(key: &str, found: &StoredInfo) -> u64 {
-    let ObjectHeaders {
-        content_type,
-        cache_control,
-        content_disposition,
-        content_encoding,
-        content_language,
-        expires,
-        user,
-    } = &found.headers;
-    let texts = [
-        &found.etag,
-        content_type,
-        cache_control,
-        content_disposition,
-        content_encoding,
-        content_language,
-        expires,
-    ];
-    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-    let of_user: u64 =
-        user.iter().map(|(name, value)| HEADER_BYTES + (name.len() + value.len()) as u64).sum();
-    ANSWER_BYTES + (key.len() + texts) as u64 + of_user
+    let texts = found.headers.plain().map(|(_, value)| value).into_iter().chain([found.etag.as_ref()]);
+    let text_bytes: usize = texts.flatten().map(String::len).sum();
+    let user_bytes: u64 =
+        found.headers.user.iter().map(|(name, value)| HEADER_BYTES + (name.len() + value.len()) as u64).sum();
+    ANSWER_BYTES + (key.len() + text_bytes) as u64 + user_bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ObjectHeaders;
 
     /// Longer than any test.
     const LONG: Duration = Duration::from_secs(3600);

@@ -167,6 +167,7 @@ impl SpillState {
     fn failing(&self) -> impl Iterator<Item = (&ObjectName, &FailingName)> {
         self.parked.values().filter_map(|parked| Some((parked.name()?, &parked.failed.as_ref()?.last)))
     }
+
     fn remove(&mut self, content: ContentId) -> Option<ParkedContent> {
         let parked = self.parked.remove(&content)?;
         self.bytes -= parked.size_bytes;

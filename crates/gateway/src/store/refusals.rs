@@ -120,14 +120,19 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
 
 /// Whether the store answered that something else is under way there.
 pub(super) fn is_conflict(error: &object_store::Error) -> bool {
+    find_cause::<RefusedAnswer>(error).is_some_and(|answer| answer.status == StatusCode::CONFLICT)
+}
+
+/// The first error of this type among an error's causes.
+fn find_cause<T: std::error::Error + 'static>(error: &object_store::Error) -> Option<&T> {
     let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
-            return answer.status == StatusCode::CONFLICT;
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         cause = error.source();
     }
-    false
+    None
 }
 
 /// Whether an error of a request that changes something is a refusal.
@@ -147,23 +152,10 @@ pub(super) fn refusal_of(kind: BackendKind, error: &object_store::Error) -> Opti
         | object_store::Error::NotModified { .. } => return None,
         _ => {}
     }
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        match kind {
-            BackendKind::S3 => {
-                if let Some(answer) = error.downcast_ref::<RefusedAnswer>() {
-                    return answer.refusal;
-                }
-            }
-            BackendKind::Directory => {
-                if let Some(error) = error.downcast_ref::<std::io::Error>() {
-                    return refusal_of_number(error.raw_os_error()?);
-                }
-            }
-        }
-        cause = error.source();
+    match kind {
+        BackendKind::S3 => find_cause::<RefusedAnswer>(error)?.refusal,
+        BackendKind::Directory => refusal_of_number(find_cause::<std::io::Error>(error)?.raw_os_error()?),
     }
-    None
 }
 
 /// Of what the kernel says of a file. Full disks and quotas are none: they pass.

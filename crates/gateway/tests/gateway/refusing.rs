@@ -290,6 +290,15 @@ fn headers_that_no_store_takes_are_refused_everywhere() {
     assert!(["put", "copy", "created"].iter().all(|key| store.object(key).is_none()));
 }
 
+/// Until `/metrics` has this behind the name of the figure for what can't be stored.
+fn wait_for_failing(program: &Program, line: &str) {
+    let token = format!("Authorization: Bearer {}\r\n", program.token());
+    wait_for("/metrics does not say what fails", || {
+        let metrics = program.ask("/metrics", &token).unwrap();
+        metrics.contains(&format!("underlay_gateway_failing_objects{line}"))
+    });
+}
+
 /// The figures and the log show what can't be stored and why, and the exit code warns before the machine is taken away.
 #[test]
 fn refused_objects_are_shown_and_drain_exits_1() {
@@ -303,11 +312,7 @@ fn refused_objects_are_shown_and_drain_exits_1() {
         let target = format!("/lake/{key}");
         assert_eq!(ask(program.address, "PUT", &target, &[], b"bytes").unwrap().status, 200);
     }
-    let token = format!("Authorization: Bearer {}\r\n", program.token());
-    wait_for("/metrics does not say what fails", || {
-        let metrics = program.ask("/metrics", &token).unwrap();
-        metrics.contains("underlay_gateway_failing_objects{cause=\"denied\"} 2\n")
-    });
+    wait_for_failing(&program, "{cause=\"denied\"} 2\n");
     let top = command().args(["top", "--once"]).arg(program.config()).output().unwrap();
     let printed = String::from_utf8_lossy(&top.stdout).into_owned();
     assert!(printed.contains("2 objects fail to be stored: denied"), "{printed}");
@@ -348,11 +353,7 @@ fn deletion_in_a_missing_bucket_is_not_done() {
     store.lack_bucket(true);
     assert_eq!(ask(program.address, "DELETE", "/lake/own", &[], b"").unwrap().status, 204);
     assert_eq!(ask(program.address, "DELETE", "/lake/shared/theirs", &[], b"").unwrap().status, 503);
-    let token = format!("Authorization: Bearer {}\r\n", program.token());
-    wait_for("/metrics does not say what fails", || {
-        let metrics = program.ask("/metrics", &token).unwrap();
-        metrics.contains("underlay_gateway_failing_objects{cause=\"no_bucket\"} 1\n")
-    });
+    wait_for_failing(&program, "{cause=\"no_bucket\"} 1\n");
     store.lack_bucket(false);
     program.kill_and_start();
     wait_for("it is not deleted", || store.object("own").is_none());
@@ -395,11 +396,7 @@ fn refused_parts_of_uploads_are_shown() {
         let target = format!("/lake/a?partNumber={number}&uploadId={upload}");
         assert_eq!(ask(program.address, "PUT", &target, &[], &part).unwrap().status, 200);
     }
-    let token = format!("Authorization: Bearer {}\r\n", program.token());
-    wait_for("/metrics does not say what fails", || {
-        let metrics = program.ask("/metrics", &token).unwrap();
-        metrics.contains("underlay_gateway_failing_objects{cause=\"denied\"} ")
-    });
+    wait_for_failing(&program, "{cause=\"denied\"} ");
 }
 
 /// It is what one runs before a machine is taken away: a typing error must not say that all is well.
