@@ -139,14 +139,17 @@ impl Ground {
         GatewayEngine::open(self.setup(directory)).await
     }
 
-    /// Every object of the store itself.
+    /// Every object of the store itself, without those that the gateway deletes meanwhile.
     pub(crate) async fn stored(&self) -> Vec<(String, Bytes)> {
         let mut listed = self.store.list(None);
         let mut objects = Vec::new();
         while let Some(meta) = listed.next().await {
             let location = meta.unwrap().location;
-            let bytes = self.store.get(&location).await.unwrap().bytes().await.unwrap();
-            objects.push((key_of(&location), bytes));
+            let object = match self.store.get(&location).await {
+                Err(object_store::Error::NotFound { .. }) => continue,
+                object => object.unwrap(),
+            };
+            objects.push((key_of(&location), object.bytes().await.unwrap()));
         }
         objects.sort();
         objects
