@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::metric_row::{MetricDescription, MetricRow};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CertificateVerdict {
@@ -239,6 +241,32 @@ pub(crate) fn known_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     Value::deserialize(deserializer).map(|id| serde_json::from_value(id).ok())
 }
 
+/// The metrics of a certificate that has each as a key of its own, as version 0.2 wrote them.
+#[derive(Deserialize)]
+pub(crate) struct EarlierMetrics {
+    modelled_p50_us: Option<f64>,
+    modelled_p99_us: Option<f64>,
+    delivered_p50_us: Option<f64>,
+    delivered_p99_us: Option<f64>,
+    floor_us: Option<f64>,
+    steal_share: Option<f64>,
+}
+
+impl EarlierMetrics {
+    pub(crate) fn rows(&self) -> Vec<MetricRow> {
+        use certificate_metrics::*;
+        let each = [
+            (MODELLED_P50, self.modelled_p50_us),
+            (MODELLED_P99, self.modelled_p99_us),
+            (DELIVERED_P50, self.delivered_p50_us),
+            (DELIVERED_P99, self.delivered_p99_us),
+            (PATH_FLOOR, self.floor_us),
+            (CPU_STEAL, self.steal_share.map(|share| share * 100.0)),
+        ];
+        each.into_iter().filter_map(|(described, value)| described.row(value?)).collect()
+    }
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -247,22 +275,48 @@ fn is_false(flag: &bool) -> bool {
 pub struct Certificate {
     pub verdict: CertificateVerdict,
     pub checks: Vec<Check>,
+    /// What the verdict rests on, each with its title and unit: the descriptions are [`certificate_metrics`]. A metric
+    /// that was not measured has no row.
+    #[serde(default)]
+    pub metrics: Vec<MetricRow>,
+}
+
+/// The metrics of a certificate. One more is a constant here and a row where it is measured, in the certificate of a
+/// study's cell; reports, exports and the console show all rows.
+pub mod certificate_metrics {
+    use crate::benchmark::BetterDirection;
+    use crate::metric_row::MetricDescription;
+
+    const fn latency(id: &'static str, title: &'static str) -> MetricDescription {
+        MetricDescription { id, title, unit: "us", better: None }
+    }
+
     /// Over all devices of the cell, in modelled time: what the models asked for ...
-    pub modelled_p50_us: Option<f64>,
-    pub modelled_p99_us: Option<f64>,
+    pub const MODELLED_P50: MetricDescription = latency("modelled_p50_us", "modelled p50");
+    pub const MODELLED_P99: MetricDescription = latency("modelled_p99_us", "modelled p99");
     /// ... and what the program got.
-    pub delivered_p50_us: Option<f64>,
-    pub delivered_p99_us: Option<f64>,
+    pub const DELIVERED_P50: MetricDescription = latency("delivered_p50_us", "delivered p50");
+    pub const DELIVERED_P99: MetricDescription = latency("delivered_p99_us", "delivered p99");
     /// The smallest latency that this machine can model at this scale, in modelled time.
-    pub floor_us: Option<f64>,
-    /// Share of the wall clock that the hypervisor took from this machine while measuring.
-    pub steal_share: f64,
+    pub const PATH_FLOOR: MetricDescription = latency("floor_us", "smallest possible");
+    /// The part of the wall clock that the hypervisor took from this machine while measuring.
+    pub const CPU_STEAL: MetricDescription = MetricDescription {
+        id: "cpu_steal_percent",
+        title: "CPU steal",
+        unit: "%",
+        better: Some(BetterDirection::Lower),
+    };
 }
 
 impl Certificate {
     /// The checks that did not pass.
     pub fn failed(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| !check.passed)
+    }
+
+    /// The value of a metric; `None` where it was not measured.
+    pub fn metric(&self, described: &MetricDescription) -> Option<f64> {
+        self.metrics.iter().find(|row| row.id == described.id).map(|row| row.value)
     }
 
     /// Whether a check failed, also where the verdict is about something else.

@@ -28,6 +28,7 @@ pub mod live;
 pub mod machine;
 pub mod measured;
 pub mod metric;
+pub mod metric_row;
 pub mod network;
 pub mod node;
 pub mod node_event;
@@ -54,7 +55,7 @@ pub use cell::{
     BenchmarkWork, Cell, CellLabels, CellStatus, DeviceArrangement, DirtyLimitRecord, JobWork, MemoryRecord,
     OfferedRate, RatePart, RecordedWork, RequestWork, RunRecord, ScaleFactors, StorageRecord,
 };
-pub use certificate::{Certificate, CertificateVerdict, Check, CheckId};
+pub use certificate::{Certificate, CertificateVerdict, Check, CheckId, certificate_metrics};
 pub use cpu::{ChosenBy, CpuRecord, GivenUp, SlowMotion, cpus_in_words};
 pub use devices::{
     DeviceActivity, DeviceDescription, DeviceId, DeviceSample, DeviceTotals, EarlierFault, FaultRecord,
@@ -82,6 +83,7 @@ pub use measured::{
     BesideMeasured, GeneratorCost, MeasuredWindow, OperationStats, RecordedLatency, SeriesPoint, SystemSample,
 };
 pub use metric::PublishedMetric;
+pub use metric_row::{MetricDescription, MetricRow};
 pub use network::NetworkRecord;
 pub use node::{NodeChoice, NodeCondition, NodeExit, NodeRole, NodeShard, NodeState, NotANode};
 pub use node_event::{NodeEventEffect, NodeEventRecord, NodePhase};

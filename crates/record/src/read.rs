@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use crate::SCHEMA_VERSION;
 use crate::cell::{CellStatus, RunRecord};
-use crate::certificate::Check;
+use crate::certificate::{Check, EarlierMetrics};
 use crate::cpu::GivenUp;
 use crate::run::RunHeader;
 
@@ -59,8 +59,19 @@ pub fn cell(text: &str) -> Result<RunRecord, ReadError> {
         let failure = reason.split_once(EARLIER_FAILURE).map(|(_, message)| message.to_owned());
         record.status = CellStatus::Skipped { failure };
     }
-    record.certificate.iter_mut().flat_map(|certificate| &mut certificate.checks).for_each(Check::identify);
+    if let Some(certificate) = &mut record.certificate {
+        certificate.checks.iter_mut().for_each(Check::identify);
+        if certificate.metrics.is_empty() {
+            certificate.metrics = serde_json::from_str::<EarlierCertificate>(text)?.certificate.rows();
+        }
+    }
     Ok(record)
+}
+
+/// A record before its certificate had rows of metrics.
+#[derive(Deserialize)]
+struct EarlierCertificate {
+    certificate: EarlierMetrics,
 }
 
 /// Version 0.2 wrote a skipped cell as a failed one with a mark.
@@ -145,6 +156,33 @@ mod tests {
         expected.extend([(Some(CheckId::SystemCpu), true), (None, true)]);
         assert_eq!(found, expected);
         // As it is written now, it reads back.
+        assert_eq!(cell(&serde_json::to_string(&record).unwrap()).unwrap(), record);
+    }
+
+    #[test]
+    fn earlier_certificates_are_read_with_metric_rows() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-2");
+        let file = format!("{folder}/cells/rocksdb.remote.ycsb-a-uniform-4t-500ps.r1.json");
+        let mut written: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        written["certificate"]["steal_share"] = json!(0.25);
+        written["certificate"]["floor_us"] = Value::Null;
+        let record = cell(&written.to_string()).unwrap();
+        let rows: Vec<_> = record
+            .certificate
+            .as_ref()
+            .unwrap()
+            .metrics
+            .iter()
+            .map(|row| (row.id.as_ref(), row.unit.as_ref(), row.value))
+            .collect();
+        let expected = [
+            ("modelled_p50_us", "us", 152.703),
+            ("modelled_p99_us", "us", 171.519),
+            ("delivered_p50_us", "us", 154.495),
+            ("delivered_p99_us", "us", 174.463),
+            ("cpu_steal_percent", "%", 25.0),
+        ];
+        assert_eq!(rows, expected);
         assert_eq!(cell(&serde_json::to_string(&record).unwrap()).unwrap(), record);
     }
 

@@ -1,6 +1,6 @@
 //! Quantities as people read them: two or three digits and a unit.
 
-use underlay_record::{PriceSum, thousands_apart, usual_unit};
+use underlay_record::{MetricRow, PriceSum, thousands_apart, usual_unit};
 
 use crate::statistics::{ConfidenceInterval, IntervalEstimate};
 
@@ -88,7 +88,15 @@ pub fn format_with_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// The same beside an axis that names the unit: a unit of the benchmark's own is left out.
+/// A metric's value with its unit: `1.8 ms`, `0.4 %`.
+pub fn metric(row: &MetricRow) -> String {
+    match row.unit.as_ref() {
+        "%" => percent(row.value / 100.0),
+        unit => format_with_unit(row.value, unit),
+    }
+}
+
+/// A value in a unit beside an axis that names the unit: a unit of the benchmark's own is left out.
 pub fn on_axis_of(value: f64, unit: &str) -> String {
     let unit: &str = &usual_unit(unit);
     let text = format_with_unit(value, unit);

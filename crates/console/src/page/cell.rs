@@ -58,6 +58,7 @@ pub(crate) fn cell(run: &str, file: &str, record: &RunRecord) -> Markup {
                             "disturbed " (record.disturbed_by().unwrap_or_default().describe()) } " " (record.disturbances_in_words()) "." }
                     }
                 }
+                dl.now { @for row in &certificate.metrics { div { dt { (row.title) } dd { (quantity::metric(row)) } } } }
                 div.scroll tabindex="0" role="region" aria-label="Checks of the certificate" { table {
                     thead { tr { th.l scope="col" { "Check" } th.l scope="col" { "Passed" } th.l scope="col" { "Finding" } th.l scope="col" { "What to try" } } }
                     tbody { @for check in &certificate.checks { tr.bad[!check.passed] {

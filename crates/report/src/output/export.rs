@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::{
-    Certificate, CertificateVerdict, Disturbance, DisturbedBy, InputCertificate, RatePart, ReferenceTable,
+    BetterDirection, Certificate, CertificateVerdict, Disturbance, DisturbedBy, InputCertificate, MetricRow,
+    RatePart, ReferenceTable,
 };
 
 use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison};
@@ -175,6 +176,48 @@ pub struct CertificateExport {
     pub verdict: Option<CertificateVerdict>,
     /// Names of the failed checks.
     pub failed_checks: Vec<String>,
+    /// In the order of the records.
+    pub metrics: Vec<MetricExport>,
+}
+
+/// A metric over the repetitions that have it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct MetricExport {
+    /// With the unit last: `delivered_p99_us`. The CSV has a column `certificate_` and this.
+    pub id: String,
+    pub title: String,
+    pub unit: String,
+    pub better: Option<BetterDirection>,
+    /// The mean of the repetitions.
+    pub value: f64,
+    pub least: f64,
+    pub greatest: f64,
+}
+
+impl MetricExport {
+    /// One for each metric of the rows, in the order in which they first occur.
+    fn summarize<'a>(rows: impl IntoIterator<Item = &'a MetricRow>) -> Vec<MetricExport> {
+        let mut by_metric: Vec<Vec<&MetricRow>> = Vec::new();
+        for row in rows {
+            match by_metric.iter_mut().find(|found| found[0].id == row.id) {
+                Some(found) => found.push(row),
+                None => by_metric.push(vec![row]),
+            }
+        }
+        let summarize_one = |rows: Vec<&MetricRow>| {
+            let values: Vec<f64> = rows.iter().map(|row| row.value).collect();
+            MetricExport {
+                id: rows[0].id.to_string(),
+                title: rows[0].title.to_string(),
+                unit: rows[0].unit.to_string(),
+                better: rows[0].better,
+                value: values.iter().sum::<f64>() / values.len() as f64,
+                least: values.iter().copied().fold(f64::INFINITY, f64::min),
+                greatest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            }
+        };
+        by_metric.into_iter().map(summarize_one).collect()
+    }
 }
 
 /// A repetition to which something was done on purpose.
@@ -375,7 +418,13 @@ fn cell_export(
         operations: figures.map(operations).unwrap_or_default(),
         ratio_to_baseline: ratio.map(|ratio| ratio.value),
         ratio_interval: ratio.and_then(|ratio| ratio.interval),
-        certificate: CertificateExport { verdict: result.verdict(), failed_checks },
+        certificate: CertificateExport {
+            verdict: result.verdict(),
+            failed_checks,
+            metrics: MetricExport::summarize(
+                result.certificates().flat_map(|certificate| &certificate.metrics),
+            ),
+        },
         disturbed: disturbed(result),
         inputs: inputs::find_certificate(result).cloned(),
         inputs_measured: inputs::find_certificate(result).map(InputCertificate::measured),
@@ -443,7 +492,7 @@ fn operations(figures: &RowMetrics) -> BTreeMap<String, OperationExport> {
     each.collect()
 }
 
-/// The columns of [`csv`]: the keys of JSON, a nested one joined by `_`.
+/// The columns of [`csv`] that every run has: the keys of JSON, a nested one joined by `_`.
 ///
 /// `published`, `published_ratio` and `reading` are of the first published throughput.
 pub const CSV_COLUMNS: [&str; 66] = [
@@ -515,15 +564,28 @@ pub const CSV_COLUMNS: [&str; 66] = [
     "repetitions_left_out",
 ];
 
-/// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`], then a line a cell.
+/// The run's cells as CSV (RFC 4180): a header of [`CSV_COLUMNS`] and the metrics of certificates, then a line a cell.
 pub fn csv(loaded: &LoadedRun) -> String {
     let export = export(loaded);
-    let mut text = CSV_COLUMNS.join(",");
+    let mut metric_ids: Vec<&str> = Vec::new();
+    for metric in export.cells.iter().flat_map(|cell| &cell.certificate.metrics) {
+        if !metric_ids.contains(&metric.id.as_str()) {
+            metric_ids.push(&metric.id);
+        }
+    }
+    let metric_columns = metric_ids.iter().map(|id| format!("certificate_{id}"));
+    let columns: Vec<String> =
+        CSV_COLUMNS.iter().map(|column| (*column).to_owned()).chain(metric_columns).collect();
+    let mut text = columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(",");
     text.push_str("\r\n");
     for cell in &export.cells {
         let run = [export.run.name.clone(), export.run.started_at.clone()];
-        let fields: Vec<String> = run.into_iter().chain(csv_fields(cell)).collect();
-        assert_eq!(fields.len(), CSV_COLUMNS.len(), "a field for each column");
+        let metric_fields = metric_ids.iter().map(|id| {
+            let found = cell.certificate.metrics.iter().find(|metric| metric.id == *id);
+            found.map_or(String::new(), |metric| metric.value.to_string())
+        });
+        let fields: Vec<String> = run.into_iter().chain(csv_fields(cell)).chain(metric_fields).collect();
+        assert_eq!(fields.len(), columns.len(), "a field for each column");
         text.push_str(&fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(","));
         text.push_str("\r\n");
     }

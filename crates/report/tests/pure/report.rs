@@ -158,7 +158,9 @@ fn csv_has_as_many_fields_as_columns() {
         let text = export::csv(&loaded);
         let mut lines = text.split("\r\n").filter(|line| !line.is_empty());
         let columns = fields(lines.next().expect("a header"));
-        assert_eq!(columns, export::CSV_COLUMNS);
+        assert_eq!(columns[..export::CSV_COLUMNS.len()], export::CSV_COLUMNS);
+        let of_metrics = &columns[export::CSV_COLUMNS.len()..];
+        assert!(of_metrics.iter().any(|column| column == "certificate_delivered_p99_us"), "{of_metrics:?}");
         let export = export::export(&loaded);
         let mut count = 0;
         for (line, cell) in lines.zip(&export.cells) {
@@ -170,6 +172,9 @@ fn csv_has_as_many_fields_as_columns() {
             assert_eq!(field("throughput_per_s").parse().ok(), cell.throughput_per_s);
             assert_eq!(field("latency_us_p999").parse().ok(), cell.latency_us.p999);
             assert_eq!(field("usd_per_kops").parse().ok(), cell.cost.usd_per_kops);
+            for metric in &cell.certificate.metrics {
+                assert_eq!(field(&format!("certificate_{}", metric.id)).parse().ok(), Some(metric.value));
+            }
             assert_eq!(field("reference_count").parse().ok(), Some(cell.reference.len()));
             count += 1;
         }

@@ -11,9 +11,10 @@ mod waits;
 
 use std::collections::BTreeMap;
 
+use underlay_record::certificate_metrics::{CPU_STEAL, PATH_FLOOR};
 use underlay_record::{
     Certificate, Check, CheckId, CpuRecord, DeviceActivity, GeneratorCost, GivenUp, IntegrityRecord,
-    MeasuredWindow, OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
+    MeasuredWindow, MetricRow, OperationStats, PathRecord, PauseRecord, ReadBackRecord, latency_in_words,
 };
 use underlay_workload::RunAftermath;
 
@@ -148,7 +149,10 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     if let Some(searching) = evidence.searching {
         checks.extend(searching::failed_checks(searching, evidence.time_scale, &slower));
     }
-    latencies.certificate(checks, evidence.floor_us, steal)
+    let mut metrics: Vec<MetricRow> = latencies.metrics().collect();
+    metrics.extend(evidence.floor_us.and_then(|floor_us| PATH_FLOOR.row(floor_us)));
+    metrics.extend(CPU_STEAL.row(steal * 100.0));
+    Certificate { verdict: latencies.verdict(&checks), checks, metrics }
 }
 
 /// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the
@@ -194,7 +198,7 @@ pub fn certify_devices(
     let latencies = DeviceLatencies::new(devices, paths);
     (latencies.requests() >= ENOUGH_REQUESTS).then(|| {
         let checks = latencies.checks(paths, None, time_scale);
-        latencies.certificate(checks, None, 0.0)
+        Certificate { verdict: latencies.verdict(&checks), checks, metrics: latencies.metrics().collect() }
     })
 }
 

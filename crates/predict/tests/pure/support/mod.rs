@@ -205,16 +205,7 @@ fn record_of(point: &CellPoint, demand: &MixDemand, outcome: &SimulationOutcome,
 }
 
 fn holding() -> Certificate {
-    Certificate {
-        verdict: CertificateVerdict::Faithful,
-        checks: Vec::new(),
-        modelled_p50_us: None,
-        modelled_p99_us: None,
-        delivered_p50_us: None,
-        delivered_p99_us: None,
-        floor_us: None,
-        steal_share: 0.0,
-    }
+    Certificate { verdict: CertificateVerdict::Faithful, checks: Vec::new(), metrics: Vec::new() }
 }
 
 /// As much in each interval.

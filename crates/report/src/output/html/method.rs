@@ -253,11 +253,10 @@ fn dirty_limits(page: &ReportPage) -> BTreeSet<String> {
 }
 
 fn certificates(page: &ReportPage) -> Markup {
-    let latency = |us: Option<f64>| us.map_or(ABSENT.to_owned(), quantity::latency);
     html! {
         p.muted {
-            "Device latency as the model asked for it and as the program got it, in modelled time, and the smallest that this "
-            "machine can model. Each repetition carries its own certificate."
+            "Latencies are the devices', in modelled time: as the models asked for them, as the program got them, and the "
+            "smallest that this machine can model. Each repetition has its own certificate."
         }
         @let results: Vec<_> = page.comparison.cells().filter(|result| result.certificates().next().is_some()).collect();
         @if results.is_empty() { p { "No record carries a certificate." } }
@@ -276,10 +275,11 @@ fn certificates(page: &ReportPage) -> Markup {
                         @for record in &result.records {
                             @if let Some(certificate) = &record.certificate {
                                 tr.group { th colspan="5" {
-                                    "Repetition " (record.repetition) ": p50 " (latency(certificate.modelled_p50_us)) " modelled, "
-                                    (latency(certificate.delivered_p50_us)) " delivered; p99 " (latency(certificate.modelled_p99_us)) " modelled, "
-                                    (latency(certificate.delivered_p99_us)) " delivered; smallest " (latency(certificate.floor_us))
-                                    "; taken by the hypervisor " (quantity::percent(certificate.steal_share))
+                                    "Repetition " (record.repetition)
+                                    @for (index, row) in certificate.metrics.iter().enumerate() {
+                                        @if index == 0 { ": " } @else { "; " }
+                                        (row.title) " " (quantity::metric(row))
+                                    }
                                 } }
                                 @for check in &certificate.checks {
                                     tr {

@@ -1,7 +1,8 @@
 //! Whether devices took as long as their models say, and what programs waited for them.
 
+use underlay_record::certificate_metrics::{DELIVERED_P50, DELIVERED_P99, MODELLED_P50, MODELLED_P99};
 use underlay_record::{
-    Certificate, CertificateVerdict, Check, CheckId, DeviceActivity, Histogram, PathRecord, latency_in_words,
+    CertificateVerdict, Check, CheckId, DeviceActivity, Histogram, MetricRow, PathRecord, latency_in_words,
     path,
 };
 
@@ -118,28 +119,25 @@ impl DeviceLatencies {
         checks
     }
 
-    pub(super) fn certificate(
-        &self,
-        checks: Vec<Check>,
-        floor_us: Option<f64>,
-        steal_share: f64,
-    ) -> Certificate {
-        let all_passed = checks.iter().all(|check| check.passed);
-        let quantile = |histogram: &Histogram, q| (histogram.count() > 0).then(|| histogram.quantile_us(q));
-        Certificate {
-            verdict: match (all_passed, self.any_modelled) {
-                (false, _) => CertificateVerdict::Doubtful,
-                (true, true) => CertificateVerdict::Faithful,
-                (true, false) => CertificateVerdict::RealStorage,
-            },
-            checks,
-            modelled_p50_us: quantile(&self.modelled, 0.5),
-            modelled_p99_us: quantile(&self.modelled, 0.99),
-            delivered_p50_us: quantile(&self.delivered, 0.5),
-            delivered_p99_us: quantile(&self.delivered, 0.99),
-            floor_us,
-            steal_share,
+    pub(super) fn verdict(&self, checks: &[Check]) -> CertificateVerdict {
+        match (checks.iter().all(|check| check.passed), self.any_modelled) {
+            (false, _) => CertificateVerdict::Doubtful,
+            (true, true) => CertificateVerdict::Faithful,
+            (true, false) => CertificateVerdict::RealStorage,
         }
+    }
+
+    /// None where no request was modelled.
+    pub(super) fn metrics(&self) -> impl Iterator<Item = MetricRow> {
+        let each = [
+            (MODELLED_P50, &self.modelled, 0.5),
+            (DELIVERED_P50, &self.delivered, 0.5),
+            (MODELLED_P99, &self.modelled, 0.99),
+            (DELIVERED_P99, &self.delivered, 0.99),
+        ];
+        each.into_iter()
+            .filter(|(_, histogram, _)| histogram.count() > 0)
+            .filter_map(|(described, histogram, quantile)| described.row(histogram.quantile_us(quantile)))
     }
 }
 

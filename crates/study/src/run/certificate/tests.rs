@@ -1,3 +1,4 @@
+use underlay_record::certificate_metrics::DELIVERED_P50;
 use underlay_record::{
     BesideMeasured, CertificateVerdict, Histogram, PathWait, RecordedLatency, WrongValue, WrongValueProblem,
 };
@@ -144,7 +145,7 @@ fn path_beyond_allowance_is_late() {
     };
     let as_expected = certificate(30.0);
     assert_eq!((as_expected.verdict, failed(&as_expected)), (CertificateVerdict::Faithful, vec![]));
-    assert_eq!(as_expected.delivered_p50_us.map(f64::round), Some(1000.0));
+    assert_eq!(as_expected.metric(&DELIVERED_P50).map(f64::round), Some(1000.0));
     // 300 µs more on the way, and nobody took them off.
     let late = certificate(330.0);
     assert_eq!(
@@ -156,7 +157,7 @@ fn path_beyond_allowance_is_late() {
             CheckId::ReadLatencyMean
         ]
     );
-    assert!((late.delivered_p50_us.unwrap() - 1300.0).abs() < 2.0, "{late:?}");
+    assert!((late.metric(&DELIVERED_P50).unwrap() - 1300.0).abs() < 2.0, "{late:?}");
     let found = late.checks.iter().find(|check| check.id == Some(CheckId::ReadLatencyMean)).unwrap();
     assert!(found.finding.contains("the path to the device and back took 330.0 µs"), "{}", found.finding);
     assert!(found.remedy.as_deref().is_some_and(|remedy| remedy.contains("[scale] time")));
