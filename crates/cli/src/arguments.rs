@@ -81,6 +81,11 @@ pub(crate) enum CliCommand {
     Predict(PredictArguments),
     /// Show where operations spent their time, and the gain from faster devices, more memory or more cores
     Explain(ExplainArguments),
+    /// Say what a key of a study takes, its default and what it means
+    ExplainKey {
+        /// A key or a section, as in duration, run.duration or run; all are listed without one
+        key: Option<String>,
+    },
     /// Load or run one YCSB workload on one system, without a study
     Ycsb(YcsbArguments),
     /// Generate a part of a load that another host coordinates (`underlay ycsb --workers`)

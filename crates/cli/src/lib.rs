@@ -102,6 +102,7 @@ fn dispatch(command: CliCommand) -> Result<ExitCode, exit_codes::ExitFailure> {
         CliCommand::Console(arguments) => commands::console::console(&arguments),
         CliCommand::Predict(arguments) => commands::predict::predict(&arguments),
         CliCommand::Explain(arguments) => commands::explain::explain(&arguments),
+        CliCommand::ExplainKey { key } => commands::explain_key::explain_key(key.as_deref()),
         CliCommand::Ycsb(arguments) => commands::ycsb::ycsb(&arguments),
         CliCommand::Worker(arguments) => commands::worker::worker(&arguments),
         CliCommand::Mount(arguments) => commands::mount::mount(&arguments),

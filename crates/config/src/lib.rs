@@ -17,6 +17,7 @@
 
 mod diagnostics;
 mod field;
+pub mod keys;
 mod names;
 mod overrides;
 mod section;

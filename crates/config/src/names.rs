@@ -5,7 +5,9 @@ use std::ops::Range;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 
 /// Names of studies, systems, storages and workloads end up in file names.
-const MAX_NAME_CHARACTERS: usize = 40;
+pub(crate) const MAX_NAME_CHARACTERS: usize = 40;
+/// What [`check_name`] takes, as a JSON Schema has it.
+pub(crate) const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9-]*$";
 
 /// Says whether a name can be a part of file names, and reports it when not.
 pub(crate) fn check_name(name: &str, span: Range<usize>, findings: &mut Diagnostics) -> bool {

@@ -6,6 +6,7 @@ pub(crate) mod clean;
 pub(crate) mod console;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod explain_key;
 pub(crate) mod fault;
 pub(crate) mod gateway;
 mod live_service;

@@ -1,7 +1,5 @@
 //! `underlay schema`: what scripts may rely on.
 
-mod study;
-
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,6 +10,7 @@ use serde_json::Value;
 use underlay_files::{Access, Folder};
 use underlay_record::{RunExplanation, RunRecord};
 use underlay_report::export::{AbExport, ReportExport};
+use underlay_study::spec::study_schema;
 
 use super::{advise, check, doctor, predict};
 use crate::arguments::SchemaSubject;
@@ -49,7 +48,7 @@ fn text_of(subject: SchemaSubject) -> String {
 
 fn schema_of(subject: SchemaSubject) -> Value {
     let schema = match subject {
-        SchemaSubject::Study => return study::schema(),
+        SchemaSubject::Study => return study_schema(),
         SchemaSubject::Record => schemars::schema_for!(RunRecord),
         SchemaSubject::Report => printed::<ReportExport>(),
         SchemaSubject::Comparison => printed::<AbExport<'_>>(),

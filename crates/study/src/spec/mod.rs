@@ -8,7 +8,7 @@ mod read;
 use underlay_config::{Diagnostic, Diagnostics, Section};
 
 pub use model::*;
-pub use read::{MAX_REPETITIONS, MAX_TIME, read_pool_file};
+pub use read::{MAX_REPETITIONS, MAX_TIME, STUDY_SECTIONS, read_pool_file, study_schema};
 use read::{MediaReader, ReadFile, StudySections};
 
 /// Which form of a study is asked for.

@@ -3,6 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use underlay_config::keys::{
+    AnyText, BooleanKind, BytesKind, KeyKind, KeyRow, KeySection, OwnSchema, WordKind,
+};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section};
 use underlay_record::{BetterDirection, MetricDilation, usual_unit};
 use underlay_systems::benchmark::{
@@ -10,12 +14,157 @@ use underlay_systems::benchmark::{
 };
 use underlay_systems::command::placeholders;
 
+use super::jobs::LIMIT;
 use crate::spec::model::BenchmarkSpec;
 
-/// On this machine's clock.
-const LIMIT: Duration = Duration::from_secs(3600);
 const MAX_NAME: usize = 40;
 const MAX_UNIT: usize = 24;
+
+const COMMAND_KIND: KeyRow<WordKind<()>> =
+    KeyRow::new("kind", WordKind(&[("command", ())]), "\"command\"", "A benchmark of yours.").required();
+const RUN: KeyRow<AnyText> = KeyRow::new(
+    "run",
+    AnyText("a command for the shell"),
+    "\"pgbench -p {port} -T {duration_s}\"",
+    "A command for the shell, with placeholders: docs/any-system.md has them.",
+)
+.required();
+const COMMAND_JOB: KeyRow<AnyText> = KeyRow::new(
+    "job",
+    AnyText("the text of a file"),
+    "\"threads=4\"",
+    "The text of the file that {job} names.",
+);
+const BUDGET: KeyRow<WordKind<bool>> = KeyRow::new(
+    "budget",
+    WordKind(&[("client", false), ("system", true)]),
+    "\"system\"",
+    "Whose memory and CPU time the command uses.",
+)
+.or("\"client\"");
+const LOADED_DATA: KeyRow<BytesKind> = KeyRow::new(
+    "data",
+    BytesKind,
+    "\"100 GB\"",
+    "What the system's `load` puts there, on the modelled machine.",
+);
+const FIGURES: KeyRow<OwnSchema> = KeyRow::new(
+    "figures",
+    OwnSchema(|| json!({ "type": "object", "minProperties": 1, "additionalProperties": figure_schema() })),
+    "{ throughput = { pattern = 'tps = ([0-9.]+)', unit = \"tps\", better = \"higher\" } }",
+    "What it measures, and where that is found; storages are compared by the first.",
+)
+.required();
+const MARKS: KeyRow<OwnSchema> = KeyRow::new(
+    "marks",
+    OwnSchema(|| json!({ "type": "object", "additionalProperties": MARK.schema() })),
+    "{ checkpoint = { pattern = '^checkpoint from (?<from>[0-9.]+)' } }",
+    "Activity during the benchmark, as the program reports it: checkpoints, compactions.",
+);
+
+/// `[workload.NAME]` of a command
+pub(in crate::spec) const COMMAND: KeySection = KeySection {
+    path: "workload.NAME (command)",
+    meaning: "A benchmark of yours.",
+    keys: &[&COMMAND_KIND, &RUN, &COMMAND_JOB, &BUDGET, &LOADED_DATA, &LIMIT, &FIGURES, &MARKS],
+};
+
+const FIO_KIND: KeyRow<WordKind<()>> =
+    KeyRow::new("kind", WordKind(&[("fio", ())]), "\"fio\"", "A job of fio.").required();
+const FIO_JOB: KeyRow<AnyText> = KeyRow::new(
+    "job",
+    AnyText("the text of a job file"),
+    "\"[random-reads]\\ndirectory={data}\\nrw=randread ...\"",
+    "The text of a job file, with placeholders.",
+)
+.required();
+
+/// `[workload.NAME]` of fio
+pub(in crate::spec) const FIO: KeySection = KeySection {
+    path: "workload.NAME (fio)",
+    meaning: "A job of fio.",
+    keys: &[&FIO_KIND, &FIO_JOB, &LOADED_DATA, &LIMIT],
+};
+
+const UNIT: KeyRow<AnyText> =
+    KeyRow::new("unit", AnyText("a unit, as in \"ms\""), "\"ms\"", "Such as \"ms\" or \"tps\".").required();
+const BETTER: KeyRow<WordKind<BetterDirection>> =
+    KeyRow::new("better", WordKind(&BetterDirection::NAMES), "\"higher\"", "Which values are good ones.")
+        .required();
+const FIGURE_PATTERN: KeyRow<AnyText> = KeyRow::new(
+    "pattern",
+    AnyText("a string"),
+    "'tps = ([0-9.]+)'",
+    "A regular expression with one group, or one called value.",
+);
+const JSON_PATH: KeyRow<AnyText> =
+    KeyRow::new("json", AnyText("a string"), "\"jobs[0].read.iops\"", "A path into JSON.");
+const CSV_COLUMN: KeyRow<AnyText> =
+    KeyRow::new("csv", AnyText("a string"), "\"ops/s\"", "A column by its heading.");
+const PERCENTILES: KeyRow<AnyText> = KeyRow::new(
+    "percentiles",
+    AnyText("a string"),
+    "'(?<percentile>[0-9.]+)th=(?<value>[0-9.]+)'",
+    "A regular expression with the groups percentile and value.",
+);
+const HDR: KeyRow<BooleanKind> = KeyRow::new("hdr", BooleanKind, "true", "An HdrHistogram log.").or("false");
+const PROGRESS: KeyRow<AnyText> = KeyRow::new(
+    "progress",
+    AnyText("a regular expression"),
+    "'^(?<t>[0-9]+) s: (?<value>[0-9.]+)'",
+    "A regular expression with the group value, and t where the time is printed.",
+);
+const TAKE: KeyRow<WordKind<ValueChoice>> =
+    KeyRow::new("take", WordKind(&ValueChoice::NAMES), "\"mean\"", "Which of several matches.")
+        .or_else("\"last\", or \"mean\" of a progress");
+const FILE: KeyRow<AnyText> =
+    KeyRow::new("file", AnyText("a file"), "\"{work}/result.json\"", "Where to look.")
+        .or_else("what the command printed");
+const SLOW_MOTION: KeyRow<WordKind<MetricDilation>> = KeyRow::new(
+    "slow_motion",
+    WordKind(&MetricDilation::NAMES),
+    "\"rate\"",
+    "The effect of slow motion on it.",
+)
+.or_else("what the unit says");
+
+/// A figure of a command
+pub(in crate::spec) const FIGURE: KeySection = KeySection {
+    path: "workload.NAME.figures.NAME",
+    meaning: "A figure that a benchmark measures.",
+    keys: &[
+        &UNIT,
+        &BETTER,
+        &FIGURE_PATTERN,
+        &JSON_PATH,
+        &CSV_COLUMN,
+        &PERCENTILES,
+        &HDR,
+        &PROGRESS,
+        &TAKE,
+        &FILE,
+        &SLOW_MOTION,
+    ],
+};
+
+fn figure_schema() -> Value {
+    FIGURE.schema()
+}
+
+const MARK_PATTERN: KeyRow<AnyText> = KeyRow::new(
+    "pattern",
+    AnyText("a regular expression"),
+    "'^checkpoint from (?<from>[0-9.]+) s to (?<to>[0-9.]+) s'",
+    "A regular expression with the group from, and to where it has an end: seconds since the benchmark began.",
+)
+.required();
+
+/// A mark of a command
+pub(in crate::spec) const MARK: KeySection = KeySection {
+    path: "workload.NAME.marks.NAME",
+    meaning: "Activity during a benchmark, as the program reports it.",
+    keys: &[&MARK_PATTERN, &FILE],
+};
 
 /// A benchmark with the place that later checks point at.
 #[derive(Clone)]
@@ -29,10 +178,9 @@ pub(in crate::spec) struct BenchmarkSite {
 
 /// `kind = "command"`, whose other keys are read already.
 pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
-    let run = section.require("run", "run = \"pgbench -p {port} -T {duration_s}\"", findings);
-    let run_field = run;
+    let run_field = section.take_key(&RUN, findings);
     let run = run_field.as_ref().and_then(|field| read_template(field, "a command for the shell", findings));
-    let job = section.take("job");
+    let job = section.take_key(&COMMAND_JOB, findings);
     let job_span = job.as_ref().map(|field| field.span.clone());
     let lacks_job = job.is_none() && run.as_ref().is_some_and(|run| placeholders::has(run, "job"));
     if let Some(field) = run_field.as_ref().filter(|_| lacks_job) {
@@ -40,19 +188,16 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
     }
     let run = run.filter(|_| !lacks_job);
     let job = job.and_then(|field| read_template(&field, "the text of a file", findings));
-    let budget = section.take("budget").map(|field| field.word(&["client", "system"], findings));
+    let budget = section.read_optional(&BUDGET, findings);
     let figures = section.require(
-        "figures",
+        FIGURES.name,
         "figures.throughput = { pattern = 'tps = ([0-9.]+)', unit = \"tps\", better = \"higher\" }",
         findings,
     );
     let figures = figures.and_then(|field| read_figures(&field, findings));
-    let marks = section.take("marks").map(|field| read_marks(&field, findings));
+    let marks = section.take_key(&MARKS, findings).map(|field| read_marks(&field, findings));
     let (limit, data_bytes) = read_limits(section, findings);
-    let in_budget = match budget {
-        Some(word) => Some(word?.value == "system"),
-        None => None,
-    };
+    let in_budget = budget?.map(|budget| budget.value);
     let marks = match marks {
         Some(marks) => marks?,
         None => Vec::new(),
@@ -65,8 +210,7 @@ pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics
 
 /// `kind = "fio"`
 pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
-    let example = "job = \"[random-reads]\\ndirectory={data}\\nrw=randread ...\"";
-    let field = section.require("job", example, findings);
+    let field = section.take_key(&FIO_JOB, findings);
     let job = field.as_ref().and_then(|field| read_template(field, "the text of a job file", findings));
     let (limit, data_bytes) = read_limits(section, findings);
     let (field, job) = (field?, job?);
@@ -112,15 +256,12 @@ pub(in crate::spec) fn fio_finding(
 }
 
 fn read_limits(section: &mut Section<'_>, findings: &mut Diagnostics) -> (Option<Duration>, Option<u64>) {
-    let limit = match section.take("limit") {
-        Some(field) => field.duration(false, findings).map(|limit| limit.value),
-        None => Some(LIMIT),
-    };
-    let data_bytes = match section.take("data") {
-        Some(field) => field.bytes(findings).map(|bytes| bytes.value),
-        None => Some(0),
-    };
-    (limit, data_bytes)
+    let limit = section.read_optional(&LIMIT, findings);
+    let data_bytes = section.read_optional(&LOADED_DATA, findings);
+    (
+        limit.map(|limit| limit.map_or_else(|| LIMIT.default_value(), |limit| limit.value)),
+        data_bytes.map(|bytes| bytes.map_or(0, |bytes| bytes.value)),
+    )
 }
 
 /// A text with placeholders.
@@ -194,13 +335,11 @@ fn read_marks(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<MarkP
 fn read_mark(field: &Field<'_>, findings: &mut Diagnostics) -> Option<MarkPlan> {
     let mut section = field.section(format!("mark `{}`", field.key), findings)?;
     check_name(field, "mark", findings)?;
-    let file = match section.take("file") {
+    let file = match section.take_key(&FILE, findings) {
         Some(field) => Some(read_template(&field, "a file", findings)?),
         None => None,
     };
-    let example = "pattern = '^checkpoint from (?<from>[0-9.]+) s to (?<to>[0-9.]+) s'";
-    let pattern = section.require("pattern", example, findings);
-    let pattern = pattern.and_then(|field| field.text("a regular expression", findings));
+    let pattern = section.read(&MARK_PATTERN, findings);
     section.finish(findings);
     let pattern = pattern?;
     if let Err(problem) = benchmark::check_mark(&pattern.value) {
@@ -214,38 +353,37 @@ fn read_mark(field: &Field<'_>, findings: &mut Diagnostics) -> Option<MarkPlan> 
 fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
     let mut section = field.section(format!("figure `{}`", field.key), findings)?;
     check_name(field, "figure", findings)?;
-    let unit_field = section.require("unit", "unit = \"ms\"", findings);
+    let unit_field = section.take_key(&UNIT, findings);
     let unit = unit_field.as_ref().and_then(|field| {
-        let unit = field.text("a unit, as in \"ms\"", findings)?;
+        let unit = UNIT.kind.read(field, findings)?;
         if unit.value.len() > MAX_UNIT || unit.value.chars().any(char::is_control) {
             field.invalid(format!("expected a unit of {MAX_UNIT} letters at most"), findings);
             return None;
         }
         Some(unit)
     });
-    let better = section.require("better", "better = \"higher\"", findings);
-    let better = better.and_then(|field| named(&field, &BetterDirection::NAMES, findings));
-    let dilation = section.take("slow_motion").map(|field| named(&field, &MetricDilation::NAMES, findings));
-    let take_field = section.take("take");
-    let take = take_field.as_ref().map(|field| named(field, &ValueChoice::NAMES, findings));
-    let file = match section.take("file") {
+    let better = section.read(&BETTER, findings);
+    let dilation = section.read_optional(&SLOW_MOTION, findings);
+    let take_field = section.take_key(&TAKE, findings);
+    let take = take_field.as_ref().map(|field| TAKE.kind.read(field, findings));
+    let file = match section.take_key(&FILE, findings) {
         Some(field) => Some(read_template(&field, "a file", findings)?),
         None => None,
     };
     let mut texts: Vec<(MetricReading, Range<usize>)> = Vec::new();
-    let mut read = |key: &'static str, make: fn(String) -> MetricReading, findings: &mut Diagnostics| {
-        if let Some(text) = section.take(key).and_then(|field| field.text("a string", findings)) {
-            texts.push((make(text.value), text.span));
-        }
-    };
-    read("pattern", MetricReading::Pattern, findings);
-    read("json", MetricReading::Json, findings);
-    read("csv", MetricReading::Csv, findings);
-    read("percentiles", MetricReading::Percentiles, findings);
-    if let Some(field) = section.take("hdr").filter(|field| field.boolean(findings) == Some(true)) {
-        texts.push((MetricReading::Hdr, field.span));
+    let readings: [(&KeyRow<AnyText>, fn(String) -> MetricReading); 4] = [
+        (&FIGURE_PATTERN, MetricReading::Pattern),
+        (&JSON_PATH, MetricReading::Json),
+        (&CSV_COLUMN, MetricReading::Csv),
+        (&PERCENTILES, MetricReading::Percentiles),
+    ];
+    for (row, make) in readings {
+        texts.extend(section.read(row, findings).map(|text| (make(text.value), text.span)));
     }
-    let progress = section.take("progress").and_then(|field| field.text("a regular expression", findings));
+    if let Some(is_hdr) = section.read(&HDR, findings).filter(|is_hdr| is_hdr.value) {
+        texts.push((MetricReading::Hdr, is_hdr.span));
+    }
+    let progress = section.read(&PROGRESS, findings);
     section.finish(findings);
     let ways = "one of `pattern`, `json`, `csv`, `percentiles`, `hdr = true`, or `progress`";
     let (reading, span) = match (texts.len(), &progress) {
@@ -269,13 +407,13 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
                 .invalid("expected none: percentiles are a figure each, and histograms are merged", findings);
             return None;
         }
-        (Some(take), _) => take?,
+        (Some(take), _) => take?.value,
         (None, MetricReading::Progress) => ValueChoice::Mean,
         (None, _) => ValueChoice::default(),
     };
     let (unit, better) = (unit?, better?);
-    let slow_motion = match dilation {
-        Some(dilation) => dilation?,
+    let slow_motion = match dilation? {
+        Some(dilation) => dilation.value,
         None => MetricDilation::from_unit(&unit.value).or_else(|| {
             let message =
                 format!("`{}` does not say whether slow motion changes figure `{}`", unit.value, field.key);
@@ -289,7 +427,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
     let plan = FigurePlan {
         name: field.key.clone(),
         unit: usual_unit(&unit.value).into_owned(),
-        better,
+        better: better.value,
         slow_motion,
         file,
         reading,
@@ -306,11 +444,4 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
         return None;
     }
     Some(plan)
-}
-
-/// One of these words with its value.
-fn named<T: Copy>(field: &Field<'_>, names: &[(&'static str, T)], findings: &mut Diagnostics) -> Option<T> {
-    let words: Vec<&'static str> = names.iter().map(|(name, _)| *name).collect();
-    let word = field.word(&words, findings)?;
-    names.iter().find(|(name, _)| *name == word.value).map(|(_, value)| *value)
 }

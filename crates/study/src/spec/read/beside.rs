@@ -1,14 +1,51 @@
 //! `beside` of a `[workload.NAME]`: what goes on beside the measured operations.
 
+use serde_json::{Value, json};
+use underlay_config::keys::{CountKind, KeyRow, KeySection, OwnSchema};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 use underlay_workload::{OperationKind, OperationMix};
 
-use super::mixes;
+use super::{mixes, rate};
 use crate::spec::model::BesideSpec;
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 /// Clients of one cell.
 pub(super) const MAX_THREADS: u32 = 1024;
+
+pub(super) const BESIDE: KeyRow<OwnSchema> = KeyRow::new(
+    "beside",
+    OwnSchema(|| BACKGROUND.schema()),
+    "{ mix = { update = 1.0 }, threads = 2, rate = 500 }",
+    "Unmeasured background operations, such as a writer of a fixed rate beside readers.",
+);
+
+const MIX: KeyRow<OwnSchema> = KeyRow::new(
+    "mix",
+    OwnSchema(mixes::mix_schema),
+    "{ update = 1.0 }",
+    "Its operations: shares, or one of YCSB's a to f.",
+)
+.required();
+const THREADS: KeyRow<CountKind> =
+    KeyRow::new("threads", CountKind { min: 1, max: MAX_THREADS }, "2", "Its clients.").or("1");
+const RATE: KeyRow<OwnSchema> = KeyRow::new(
+    "rate",
+    OwnSchema(rate_schema),
+    "500",
+    "Operations a second of all its clients together, or \"max\" for as many as the system answers.",
+)
+.or("\"max\"");
+
+/// `beside = { ... }`
+pub(in crate::spec) const BACKGROUND: KeySection = KeySection {
+    path: "workload.NAME.beside",
+    meaning: "Unmeasured background operations.",
+    keys: &[&MIX, &THREADS, &RATE],
+};
+
+fn rate_schema() -> Value {
+    json!({ "anyOf": [{ "const": "max" }, rate::rate_schema()] })
+}
 
 /// `beside = { mix = { update = 1.0 }, threads = 1, rate = 10_000 }`
 pub(in crate::spec) fn read(
@@ -16,16 +53,13 @@ pub(in crate::spec) fn read(
     measured: &[Spanned<String>],
     findings: &mut Diagnostics,
 ) -> Option<Spanned<BesideSpec>> {
-    let field = section.take("beside")?;
+    let field = section.take_key(&BESIDE, findings)?;
     let mut subsection = field.section(field.place.clone(), findings)?;
-    let mix = subsection
-        .require("mix", "mix = { update = 1.0 }", findings)
-        .and_then(|field| mixes::read_one(&field, findings));
-    let threads = match subsection.take("threads") {
-        Some(field) => field.count(1..=MAX_THREADS, findings).map(|threads| threads.value),
-        None => Some(1),
-    };
-    let rate = subsection.take("rate");
+    let mix = subsection.take_key(&MIX, findings).and_then(|field| mixes::read_one(&field, findings));
+    let threads = subsection
+        .read_optional(&THREADS, findings)
+        .map(|threads| threads.map_or_else(|| THREADS.default_value(), |threads| threads.value));
+    let rate = subsection.take_key(&RATE, findings);
     subsection.finish(findings);
     let rate_per_s = match rate {
         None => None,

@@ -1,7 +1,13 @@
 //! The common part of storages and pools: devices of media, their initial state, the file system above them.
 
+use serde_json::{Value, json};
+use underlay_config::keys::{
+    BooleanKind, BytesKind, CountKind, KeyKind, KeyRow, KeySection, OwnSchema, WordKind, list_schema,
+    words_schema,
+};
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics, Field, Spanned};
+use underlay_storage::catalogue;
 use underlay_storage::stack::InitialState;
 
 use super::media_files::{DeviceKeys, MediaReader};
@@ -12,28 +18,89 @@ pub(in crate::spec) const MAX_DEVICES: u32 = 64;
 /// More directories on one volume than any study has had use for.
 pub(in crate::spec) const MAX_DIRECTORIES: u32 = 64;
 
-/// Steady unless told: what a device does on its first day is rarely what is asked.
+pub(super) const DEVICES: KeyRow<OwnSchema> = KeyRow::new(
+    "devices",
+    OwnSchema(|| list_schema(device_schema())),
+    "[{ medium = \"hdd-7200-sata\", count = 6 }]",
+    "Modelled devices.",
+);
+// Steady by default: what a device does on its first day is rarely what is asked.
+pub(super) const INITIAL: KeyRow<WordKind<InitialState>> = KeyRow::new(
+    "initial",
+    WordKind(&[("steady", InitialState::Steady), ("fresh", InitialState::Fresh)]),
+    "\"fresh\"",
+    "The devices' history: new, or overwritten until their speed is stable.",
+)
+.or("\"steady\"");
+pub(super) const FILESYSTEM: KeyRow<WordKind<VolumeFilesystem>> = KeyRow::new(
+    "filesystem",
+    WordKind(&[
+        ("xfs", VolumeFilesystem::Xfs),
+        ("ext4", VolumeFilesystem::Ext4),
+        ("none", VolumeFilesystem::None),
+    ]),
+    "\"ext4\"",
+    "The file system; \"none\" gives a system that commands run the block devices.",
+)
+.or("\"xfs\"");
+
+pub(super) const MEDIUM: KeyRow<OwnSchema> = KeyRow::new(
+    "medium",
+    OwnSchema(medium_schema),
+    "\"hdd-7200-sata\"",
+    "One of the catalogue (`underlay media list`), or a file that ends in .toml.",
+)
+.required();
+const COUNT: KeyRow<CountKind> =
+    KeyRow::new("count", CountKind { min: 1, max: MAX_DEVICES }, "6", "Number of equal devices.").or("1");
+const CAPACITY: KeyRow<BytesKind> =
+    KeyRow::new("capacity", BytesKind, "\"2 TB\"", "Capacity of each, which is no larger than the medium's.")
+        .or_else("the medium's own");
+const LARGER_THAN_MEDIUM: KeyRow<BooleanKind> =
+    KeyRow::new("larger_than_medium", BooleanKind, "true", "Allows a device that nobody sells.").or("false");
+const DIRECTORIES: KeyRow<CountKind> = KeyRow::new(
+    "directories",
+    CountKind { min: 1, max: MAX_DIRECTORIES },
+    "10",
+    "Under layout \"jbod\": shows each device as this many directories.",
+)
+.or("1");
+
+/// An element of `devices`. Its other keys are parameters of the medium.
+pub(in crate::spec) const DEVICE: KeySection = KeySection {
+    path: "storage.NAME.devices",
+    meaning: "Modelled devices. Other keys are numbers of the medium's model: `underlay media show` prints them.",
+    keys: &[&MEDIUM, &COUNT, &CAPACITY, &LARGER_THAN_MEDIUM, &DIRECTORIES],
+};
+
+fn device_schema() -> Value {
+    let mut device = DEVICE.schema();
+    device["additionalProperties"] = json!({
+        "type": ["number", "boolean"],
+        "description": "A number or property of the medium's [model], in the place of its own (`underlay media show`).",
+    });
+    device
+}
+
+fn medium_schema() -> Value {
+    let names = words_schema(catalogue::builtin().iter().map(|medium| medium.name.as_str()));
+    json!({ "anyOf": [names, { "type": "string", "pattern": "\\.toml$" }] })
+}
+
 pub(in crate::spec) fn read_initial(
     field: Option<Field<'_>>,
     findings: &mut Diagnostics,
 ) -> Option<InitialState> {
-    let Some(field) = field else { return Some(InitialState::Steady) };
-    field.word(&["steady", "fresh"], findings).map(|word| match word.value {
-        "fresh" => InitialState::Fresh,
-        _ => InitialState::Steady,
-    })
+    let Some(field) = field else { return Some(INITIAL.default_value()) };
+    INITIAL.kind.read(&field, findings).map(|initial| initial.value)
 }
 
 pub(in crate::spec) fn read_filesystem(
     field: Option<Field<'_>>,
     findings: &mut Diagnostics,
 ) -> Option<VolumeFilesystem> {
-    let Some(field) = field else { return Some(VolumeFilesystem::Xfs) };
-    field.word(&["xfs", "ext4", "none"], findings).map(|word| match word.value {
-        "ext4" => VolumeFilesystem::Ext4,
-        "none" => VolumeFilesystem::None,
-        _ => VolumeFilesystem::Xfs,
-    })
+    let Some(field) = field else { return Some(FILESYSTEM.default_value()) };
+    FILESYSTEM.kind.read(&field, findings).map(|filesystem| filesystem.value)
 }
 
 pub(in crate::spec) fn read_devices(
@@ -103,9 +170,6 @@ pub(in crate::spec) fn read_devices(
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }
 
-/// The keys of a device that are not its medium's.
-const KEYS: [&str; 5] = ["medium", "count", "capacity", "larger_than_medium", "directories"];
-
 fn read_device(
     element: &Field<'_>,
     layout: Option<StorageLayout>,
@@ -113,20 +177,18 @@ fn read_device(
     findings: &mut Diagnostics,
 ) -> Option<DeviceSpec> {
     let mut section = element.section(format!("an element of {}", element.place), findings)?;
-    let medium = section.require("medium", "medium = \"hdd-7200-sata\"", findings);
-    let count = section.take("count").map(|field| field.count(1..=MAX_DEVICES, findings));
-    let capacity = section.take("capacity").map(|field| field.bytes(findings));
-    let may_be_larger = section.take("larger_than_medium").map(|field| field.boolean(findings));
-    let directories = section.take("directories");
+    let medium = section.take_key(&MEDIUM, findings);
+    let count = section.read_optional(&COUNT, findings);
+    let capacity = section.read_optional(&CAPACITY, findings);
+    let may_be_larger = section.read(&LARGER_THAN_MEDIUM, findings);
+    let directories = section.take_key(&DIRECTORIES, findings);
     let title = section.title.clone();
     // All other keys are parameters of the medium.
     let changes = section.take_rest();
 
     let directories = match directories {
-        None => 1,
-        Some(field) if layout == Some(StorageLayout::Jbod) => {
-            field.count(1..=MAX_DIRECTORIES, findings)?.value
-        }
+        None => DIRECTORIES.default_value(),
+        Some(field) if layout == Some(StorageLayout::Jbod) => DIRECTORIES.kind.read(&field, findings)?.value,
         Some(field) => {
             let message = format!("{} goes only with layout = \"jbod\"", field.place);
             findings.push(
@@ -136,23 +198,17 @@ fn read_device(
             return None;
         }
     };
-    let capacity = match capacity {
-        Some(capacity) => Some(capacity?),
-        None => None,
-    };
-    let allows_larger = may_be_larger.is_some_and(|larger| larger == Some(true));
+    let capacity = capacity?;
+    let allows_larger = may_be_larger.is_some_and(|larger| larger.value);
     let keys = DeviceKeys {
         capacity: capacity.clone(),
         beyond: allows_larger,
         changes: &changes,
         title: &title,
-        own_keys: &KEYS,
+        own_keys: &DEVICE.names(),
     };
     let medium = media.find_device(&medium?, &keys, findings)?;
-    let count = match count {
-        Some(count) => count?.value,
-        None => 1,
-    };
+    let count = count?.map_or_else(|| COUNT.default_value(), |count| count.value);
     if let Some(capacity) = &capacity
         && capacity.value > medium.capacity_bytes()
         && !allows_larger

@@ -1,37 +1,104 @@
 //! `find_rate`: the highest rate under a latency, instead of a rate.
 
-use std::ops::RangeInclusive;
-
+use serde_json::{Value, json};
+use underlay_config::keys::{DurationKind, KeyKind, KeyRow, KeySection, OwnSchema};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned};
 use underlay_workload::search::LatencyBound;
 
+use super::rate::rate_schema;
 use crate::spec::model::FindRate;
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
 const EXAMPLE: &str = "expected a percentile and a time, as in `find_rate = { p99 = \"10 ms\" }`";
-const WITHIN: RangeInclusive<f64> = 0.01..=0.5;
+
+pub(super) const FIND_RATE: KeyRow<OwnSchema> = KeyRow::new(
+    "find_rate",
+    OwnSchema(schema),
+    "{ p99 = \"10 ms\" }",
+    "Looks for the highest rate that keeps to these latencies, in place of `rate`.",
+);
+
+const FROM: KeyRow<OwnSchema> = KeyRow::new(
+    "from",
+    OwnSchema(rate_schema),
+    "100",
+    "The first rate that is tried, in operations a second.",
+);
+const TO: KeyRow<OwnSchema> = KeyRow::new(
+    "to",
+    OwnSchema(rate_schema),
+    "100_000",
+    "The highest rate that is tried, in operations a second.",
+);
+const WITHIN: KeyRow<RateTolerance> =
+    KeyRow::new("within", RateTolerance, "0.05", "The tolerance of the rate, from 0.01 to 0.5.").or("0.05");
+const STEP: KeyRow<DurationKind> = KeyRow::new(
+    "step",
+    DurationKind { allows_zero: false },
+    "\"5 s\"",
+    "The length of each step on your clock.",
+)
+.or_else("a fourth of `duration`");
+
+/// `find_rate = { ... }`; its other keys are percentiles.
+pub(in crate::spec) const SEARCH: KeySection = KeySection {
+    path: "workload.NAME.find_rate",
+    meaning: "The highest rate under a latency. Other keys are percentiles with their limits: `p99 = \"10 ms\"`.",
+    keys: &[&FROM, &TO, &WITHIN, &STEP],
+};
+
+fn schema() -> Value {
+    let mut search = SEARCH.schema();
+    let mut percentile = DurationKind { allows_zero: false }.schema();
+    percentile["description"] = json!("A percentile, as p99 or p999, and the latency that it keeps to.");
+    search["patternProperties"] = json!({ "^p[0-9]{2,6}$": percentile });
+    search
+}
+
+/// How near the rate is to be known.
+#[derive(Clone, Copy, Debug)]
+struct RateTolerance;
+
+impl RateTolerance {
+    const ALLOWED: std::ops::RangeInclusive<f64> = 0.01..=0.5;
+}
+
+impl KeyKind for RateTolerance {
+    type Value = f64;
+
+    fn read(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<f64>> {
+        let expected = "a fraction from 0.01 to 0.5, such as 0.05";
+        let tolerance = field.number_within(RateTolerance::ALLOWED, expected, findings)?;
+        Some(Spanned::new(tolerance, field.span.clone()))
+    }
+
+    fn describe(&self) -> String {
+        "a fraction from 0.01 to 0.5".to_owned()
+    }
+
+    fn schema(&self) -> Value {
+        let (min, max) = RateTolerance::ALLOWED.into_inner();
+        json!({ "type": "number", "minimum": min, "maximum": max })
+    }
+}
 
 /// Reads `find_rate`, which replaces `rate`.
 pub(in crate::spec) fn read(
     section: &mut Section<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Spanned<FindRate>> {
-    let field = section.take("find_rate")?;
+    let field = section.take_key(&FIND_RATE, findings)?;
     let mut wanted = field.section(field.place.clone(), findings)?;
     let rate = |field: Option<Field<'_>>, findings: &mut Diagnostics| match field {
         None => Some(None),
         Some(field) => field.rate_per_s(RATES_PER_S, EXPECTED_RATE, findings).map(Some),
     };
-    let from_per_s = rate(wanted.take("from"), findings);
-    let to_per_s = rate(wanted.take("to"), findings);
-    let tolerance = match wanted.take("within") {
-        None => Some(0.05),
-        Some(field) => field.number_within(WITHIN, "a fraction from 0.01 to 0.5, such as 0.05", findings),
-    };
-    let step = match wanted.take("step") {
-        None => None,
-        Some(field) => Some(field.duration(false, findings)?.value),
-    };
+    let from_per_s = rate(wanted.take(FROM.name), findings);
+    let to_per_s = rate(wanted.take(TO.name), findings);
+    let tolerance = wanted
+        .read_optional(&WITHIN, findings)
+        .map(|given| given.map_or_else(|| WITHIN.default_value(), |given| given.value));
+    let step = wanted.read_optional(&STEP, findings)?.map(|step| step.value);
     let (mut bounds, mut names_any) = (Vec::new(), false);
     for field in wanted.take_rest() {
         names_any = true;

@@ -1,20 +1,72 @@
 //! `[workload.NAME]` of batch jobs: which ones, over how much data, and whether the systems run them.
 
 use std::ops::Range;
-use std::time::Duration;
 
+use serde_json::{Value, json};
+use underlay_config::keys::{
+    BytesKind, CountKind, DurationKind, KeyKind, KeyRow, KeySection, OwnSchema, ShareKind, WordKind,
+    one_or_many_schema, words_schema,
+};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownName};
 
 use crate::spec::model::JobSpec;
 
 /// A task has its own memory, so more than this is a slip.
 const MAX_TASKS: u32 = 100_000;
-/// As the generators of other workloads have it when nothing is said.
-const COMPRESSIBILITY: f64 = 0.5;
-/// On this machine's clock.
-const LIMIT: Duration = Duration::from_secs(3600);
 /// The size of every job that `data` does not name.
 const OTHERS: &str = "others";
+
+const KIND: KeyRow<WordKind<()>> = KeyRow::new("kind", WordKind(&[("jobs", ())]), "\"jobs\"", "Batch jobs.")
+    .or_else("told by the section's `jobs`");
+pub(super) const JOBS: KeyRow<OwnSchema> = KeyRow::new(
+    "jobs",
+    OwnSchema(names_schema),
+    "[\"teragen\", \"terasort\"]",
+    "Batch jobs of the system, each a cell.",
+)
+.required();
+pub(super) const JOB_DATA: KeyRow<OwnSchema> =
+    KeyRow::new("data", OwnSchema(amounts_schema), "\"1 TB\"", "What each job makes, moves or reads.")
+        .required();
+const MAPS: KeyRow<CountKind> = KeyRow::new("maps", CountKind { min: 1, max: MAX_TASKS }, "16", "Map tasks.")
+    .or_else("the system's choice");
+const REDUCES: KeyRow<CountKind> =
+    KeyRow::new("reduces", CountKind { min: 1, max: MAX_TASKS }, "16", "Reduce tasks.")
+        .or_else("the system's choice");
+// The default is that of the generators of other workloads.
+const COMPRESSIBILITY: KeyRow<ShareKind> =
+    KeyRow::new("compressibility", ShareKind, "0.5", "The share of generated values that repeats.").or("0.5");
+pub(super) const LIMIT: KeyRow<DurationKind> = KeyRow::new(
+    "limit",
+    DurationKind { allows_zero: false },
+    "\"2 h\"",
+    "The longest time on your clock: what takes longer has failed.",
+)
+.or("\"1 h\"");
+
+/// `[workload.NAME]` of jobs
+pub(in crate::spec) const BATCH: KeySection = KeySection {
+    path: "workload.NAME (jobs)",
+    meaning: "Batch jobs.",
+    keys: &[&KIND, &JOBS, &JOB_DATA, &MAPS, &REDUCES, &COMPRESSIBILITY, &LIMIT],
+};
+
+fn names_schema() -> Value {
+    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    let mut names: Vec<&'static str> = Vec::new();
+    // Several systems have jobs of one name.
+    for &(name, _) in systems.flat_map(|system| system.capabilities().jobs) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    one_or_many_schema(words_schema(names))
+}
+
+/// One size, or one by job.
+fn amounts_schema() -> Value {
+    json!({ "anyOf": [BytesKind.schema(), { "type": "object", "additionalProperties": BytesKind.schema() }] })
+}
 
 /// A job with the places that later checks point at.
 #[derive(Clone)]
@@ -52,15 +104,14 @@ impl JobAmounts {
 
 /// The jobs of a section, whose other keys are read already.
 pub(in crate::spec) fn read(section: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<JobSite> {
-    let jobs = section.require("jobs", "jobs = [\"teragen\", \"terasort\"]", findings);
-    let data = section.require("data", "data = \"1 TB\"", findings);
-    let maps = section.take("maps").and_then(|field| field.count(1..=MAX_TASKS, findings));
-    let reduces = section.take("reduces").and_then(|field| field.count(1..=MAX_TASKS, findings));
-    let compressibility = match section.take("compressibility") {
-        Some(field) => read_share(&field, findings),
-        None => Some(COMPRESSIBILITY),
-    };
-    let limit = section.take("limit").and_then(|field| field.duration(false, findings));
+    let jobs = section.take_key(&JOBS, findings);
+    let data = section.take_key(&JOB_DATA, findings);
+    let maps = section.read(&MAPS, findings);
+    let reduces = section.read(&REDUCES, findings);
+    let compressibility = section
+        .read_optional(&COMPRESSIBILITY, findings)
+        .map(|share| share.map_or_else(|| COMPRESSIBILITY.default_value(), |share| share.value));
+    let limit = section.read(&LIMIT, findings);
     let (names, has_all_names) =
         findings.attempt(|findings| jobs.map(|field| read_names(&field, findings)).unwrap_or_default());
     let job_names: Vec<&str> = names.iter().map(|name| name.value.as_str()).collect();
@@ -85,7 +136,7 @@ pub(in crate::spec) fn read(section: &mut Section<'_>, findings: &mut Diagnostic
             maps: maps.as_ref().map(|count| count.value),
             reduces: reduces.as_ref().map(|count| count.value),
             compressibility,
-            limit: limit.as_ref().map_or(LIMIT, |limit| limit.value),
+            limit: limit.as_ref().map_or_else(|| LIMIT.default_value(), |limit| limit.value),
         };
         sites.push(JobSite { spec, span: name.span, data_span: bytes.span.clone() });
     }
@@ -137,14 +188,4 @@ pub(in crate::spec) fn read_amounts(
         }
     }
     is_sound.then_some(amounts)
-}
-
-/// A share from 0 to 1.
-pub(in crate::spec) fn read_share(field: &Field<'_>, findings: &mut Diagnostics) -> Option<f64> {
-    match field.as_number() {
-        Some(share) if (0.0..=1.0).contains(&share) => return Some(share),
-        Some(_) => field.invalid("expected a share from 0 to 1", findings),
-        None => field.mismatch("a share from 0 to 1", findings),
-    }
-    None
 }

@@ -1,31 +1,45 @@
 //! `[machine]`: the modelled machine; the system has one for each of its nodes.
 
+use underlay_config::keys::{CountKind, KeyRow, KeySection};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 
-use super::layers::read_link;
+use super::layers::NetworkLink;
 use super::storage_site::StorageSite;
 use crate::spec::model::{MachineSpec, StorageSource};
 
 /// More than any server that is sold.
 const MAX_CORES: u32 = 4096;
 
+const CORES: KeyRow<CountKind> = KeyRow::new(
+    "cores",
+    CountKind { min: 1, max: MAX_CORES },
+    "16",
+    "Cores of each node; its servers are held to as much CPU time.",
+)
+.required();
+const NETWORK: KeyRow<NetworkLink> = KeyRow::new(
+    "network",
+    NetworkLink,
+    "{ bandwidth = \"25 Gbit/s\", latency = \"20 us\" }",
+    "The network to volumes that name no `link` of their own.",
+);
+
+/// `[machine]`
+pub(in crate::spec) const MACHINE: KeySection =
+    KeySection { path: "machine", meaning: "What each node of a system runs on.", keys: &[&CORES, &NETWORK] };
+
 /// `None` without the section, and after a mistake in it.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Spanned<MachineSpec>> {
-    let field = root.take("machine")?;
+    let field = root.take(MACHINE.path)?;
     let span = field.key_span.clone();
     let mut section = field.section("[machine]", findings)?;
-    let cores = section
-        .require("cores", "cores = 16", findings)
-        .and_then(|field| field.count(1..=MAX_CORES, findings));
-    let network = section.take("network").map(|field| read_link(&field, findings));
+    let cores = section.read(&CORES, findings);
+    let network = section.read_optional(&NETWORK, findings);
     section.finish(findings);
-    let network = match network {
-        Some(read) => Some(read?),
-        None => None,
-    };
+    let network = network?.map(|link| link.value);
     Some(Spanned::new(MachineSpec { cores: cores?.value, network }, span))
 }
 

@@ -1,19 +1,54 @@
 //! `mixes`: YCSB's by their names, or the shares of each kind of operation.
 
+use serde_json::{Value, json};
+use underlay_config::keys::{KeyRow, KeySection, OwnSchema, one_or_many_schema, words_schema};
 use underlay_config::{Diagnostics, Field, Spanned};
 use underlay_workload::{OperationKind, OperationMix, OperationProportions};
 
-/// The keys of a mix of one's own.
+pub(super) const MIXES: KeyRow<OwnSchema> = KeyRow::new(
+    "mixes",
+    OwnSchema(|| one_or_many_schema(mix_schema())),
+    "[\"a\", \"b\", \"c\"]",
+    "YCSB's a to f, load, delete, or shares as in { read = 0.8, update = 0.2 }; each is a cell.",
+)
+.required();
+
+const fn share(kind: &'static str) -> KeyRow<OwnSchema> {
+    let schema = || json!({ "type": "number", "minimum": 0.0, "maximum": 100.0 });
+    KeyRow::new(kind, OwnSchema(schema), "0.5", "Its share of the operations: from 0 to 1, or percent.")
+}
+
+const READ: KeyRow<OwnSchema> = share("read");
+const UPDATE: KeyRow<OwnSchema> = share("update");
+const INSERT: KeyRow<OwnSchema> = share("insert");
+const SCAN: KeyRow<OwnSchema> = share("scan");
+const READ_MODIFY_WRITE: KeyRow<OwnSchema> = share("rmw");
+const DELETE: KeyRow<OwnSchema> = share("delete");
+
+/// A mix of one's own.
+pub(in crate::spec) const OWN_MIX: KeySection = KeySection {
+    path: "workload.NAME.mixes",
+    meaning: "The shares of each kind of operation.",
+    keys: &[&READ, &UPDATE, &INSERT, &SCAN, &READ_MODIFY_WRITE, &DELETE],
+};
+
 const SHARES: [(&str, OperationKind); 6] = [
-    ("read", OperationKind::Read),
-    ("update", OperationKind::Update),
-    ("insert", OperationKind::Insert),
-    ("scan", OperationKind::Scan),
-    ("rmw", OperationKind::ReadModifyWrite),
-    ("delete", OperationKind::Delete),
+    (READ.name, OperationKind::Read),
+    (UPDATE.name, OperationKind::Update),
+    (INSERT.name, OperationKind::Insert),
+    (SCAN.name, OperationKind::Scan),
+    (READ_MODIFY_WRITE.name, OperationKind::ReadModifyWrite),
+    (DELETE.name, OperationKind::Delete),
 ];
 /// Shares are written with a few digits.
 const ROUNDING: f64 = 1e-3;
+
+pub(super) fn mix_schema() -> Value {
+    let mut own_mix = OWN_MIX.schema();
+    own_mix["minProperties"] = json!(1);
+    let spelt_out = json!({ "type": "string", "pattern": "^[a-z]+[0-9.]+(-[a-z]+[0-9.]+)*$" });
+    json!({ "anyOf": [words_schema(OperationMix::NAMES), own_mix, spelt_out] })
+}
 
 /// Each by its name; that of a mix of one's own spells it out.
 pub(in crate::spec) fn read(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<String>> {

@@ -3,13 +3,51 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use underlay_config::keys::{
+    AnyText, BooleanKind, BytesKind, KeyKind, KeyRow, KeySection, OwnSchema, WordKind,
+};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, closest, sections_of};
 
-use super::devices::{read_devices, read_filesystem, read_initial};
+use super::devices::{DEVICES, INITIAL, read_devices, read_filesystem, read_initial};
 use super::layers::LayerFields;
 use super::media_files::MediaReader;
 use super::storage_site::StorageSite;
 use crate::spec::model::{PoolSpec, PoolVolume, StorageSource, StorageSpec, VolumeTransport};
+
+const POOL_DEVICES: KeyRow<OwnSchema> = KeyRow {
+    example: "[{ medium = \"nvme-9300-max\", count = 8 }]",
+    meaning: "Modelled devices, which need not be equal.",
+    ..DEVICES
+}
+.required();
+const POWER_CUT: KeyRow<BooleanKind> =
+    KeyRow::new("power_cut", BooleanKind, "true", "The power of a device can be cut on command.").or("false");
+
+/// `[pool.NAME]`
+pub(in crate::spec) const POOL: KeySection = KeySection {
+    path: "pool.NAME",
+    meaning: "Devices of volume servers, for storages that are volumes.",
+    keys: &[&POOL_DEVICES, &INITIAL, &POWER_CUT],
+};
+
+pub(super) const VOLUME_POOL: KeyRow<AnyText> = KeyRow::new(
+    "pool",
+    AnyText("the name of a pool"),
+    "\"shared\"",
+    "A volume of this [pool.NAME] for each server, over a network.",
+);
+pub(super) const TRANSPORT: KeyRow<WordKind<VolumeTransport>> = KeyRow::new(
+    "transport",
+    WordKind(&[("nvme-tcp", VolumeTransport::NvmeTcp)]),
+    "\"nvme-tcp\"",
+    "How a volume of a pool is reached.",
+)
+.or("\"nvme-tcp\"");
+pub(super) const VOLUME_CAPACITY: KeyRow<BytesKind> =
+    KeyRow::new("capacity", BytesKind, "\"4.9 TB\"", "Capacity of each server's volume of a pool.");
+pub(super) const VOLUME_MIRROR: KeyRow<BooleanKind> =
+    KeyRow::new("mirror", BooleanKind, "true", "Keeps two copies of a pool's volume, on two of its devices.")
+        .or("false");
 
 /// The pools of a study, and which of them are used.
 pub(in crate::spec) struct StudyPools {
@@ -48,11 +86,9 @@ fn read_pool(
     findings: &mut Diagnostics,
 ) -> Option<PoolSite> {
     let key_span = section.span.clone();
-    let devices =
-        section.require("devices", "devices = [{ medium = \"nvme-9300-max\", count = 8 }]", findings);
-    let initial = section.take("initial");
-    let power_cut = section.take("power_cut");
-    let power_cut = power_cut.and_then(|field| field.boolean(findings)).unwrap_or(false);
+    let devices = section.take_key(&POOL_DEVICES, findings);
+    let initial = section.take_key(&INITIAL, findings);
+    let power_cut = section.read(&POWER_CUT, findings).is_some_and(|power_cut| power_cut.value);
     section.finish(findings);
     let initial = read_initial(initial, findings);
     let field = devices?;
@@ -80,7 +116,7 @@ impl StudyPools {
     }
 
     fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<&PoolSite> {
-        let name = field.text("the name of a pool", findings)?;
+        let name = VOLUME_POOL.kind.read(field, findings)?;
         if let Some(site) = self.sites.iter().find(|site| site.spec.name == name.value) {
             site.is_used.set(true);
             return Some(site);
@@ -116,7 +152,7 @@ pub(in crate::spec) struct VolumeFields<'a> {
 impl<'a> VolumeFields<'a> {
     pub(super) fn take(section: &mut Section<'a>) -> Self {
         let [pool, transport, capacity, mirror] =
-            section.take_each(["pool", "transport", "capacity", "mirror"]);
+            section.take_each([VOLUME_POOL.name, TRANSPORT.name, VOLUME_CAPACITY.name, VOLUME_MIRROR.name]);
         VolumeFields { pool, transport, capacity, mirror }
     }
 
@@ -150,12 +186,12 @@ pub(in crate::spec) fn read_volume(
     let field = fields.pool?;
     let pool = pools.find(&field, findings);
     let transport = match fields.transport {
-        Some(transport) => transport.word(&["nvme-tcp"], findings).map(|_| VolumeTransport::NvmeTcp),
-        None => Some(VolumeTransport::NvmeTcp),
+        Some(field) => TRANSPORT.kind.read(&field, findings).map(|transport| transport.value),
+        None => Some(TRANSPORT.default_value()),
     };
     let capacity_span = fields.capacity.as_ref().map(|capacity| capacity.span.clone());
     let capacity = match fields.capacity {
-        Some(capacity) => capacity.bytes(findings).map(|bytes| bytes.value),
+        Some(field) => VOLUME_CAPACITY.kind.read(&field, findings).map(|capacity| capacity.value),
         None => {
             let message = format!("{title} has no `capacity`");
             let label = "expected the size of each server's volume, as in `capacity = \"4 TB\"`";

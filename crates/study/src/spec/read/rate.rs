@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use underlay_config::keys::{DurationKind, KeyRow, KeySection, OwnSchema, list_schema, one_or_many_schema};
 use underlay_config::{Diagnostics, Field, Spanned};
 
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
@@ -9,6 +11,57 @@ use crate::spec::model::{ChangingRate, StudyRate};
 
 /// Each step is to have two intervals of the time series at least.
 const MAX_STEPS: usize = 20;
+
+pub(super) const RATE: KeyRow<OwnSchema> = KeyRow::new(
+    "rate",
+    OwnSchema(rates_schema),
+    "[5_000, \"max\"]",
+    "Operations a second; \"max\" is as many as the system answers. A list gives a cell for each.",
+)
+.or("\"max\"");
+
+const RAMP: KeyRow<OwnSchema> = KeyRow::new(
+    "ramp",
+    OwnSchema(|| json!({ "type": "array", "items": rate_schema(), "minItems": 2, "maxItems": 2 })),
+    "[1_000, 50_000]",
+    "From one rate to another.",
+)
+.required();
+const OVER: KeyRow<DurationKind> =
+    KeyRow::new("over", DurationKind { allows_zero: false }, "\"60 s\"", "How long the ramp takes.")
+        .or_else("the whole measured time");
+const STEPS: KeyRow<OwnSchema> = KeyRow::new(
+    "steps",
+    OwnSchema(|| list_schema(rate_schema())),
+    "[1_000, 5_000]",
+    "Rates that follow one another.",
+)
+.required();
+const EACH: KeyRow<DurationKind> =
+    KeyRow::new("each", DurationKind { allows_zero: false }, "\"20 s\"", "How long each step takes.")
+        .or_else("equal parts of the measured time");
+
+/// `rate = { ramp = ... }`
+pub(in crate::spec) const RATE_RAMP: KeySection = KeySection {
+    path: "workload.NAME.rate (ramp)",
+    meaning: "A rate that changes evenly.",
+    keys: &[&RAMP, &OVER],
+};
+/// `rate = { steps = ... }`
+pub(in crate::spec) const RATE_STEPS: KeySection = KeySection {
+    path: "workload.NAME.rate (steps)",
+    meaning: "Rates that follow one another.",
+    keys: &[&STEPS, &EACH],
+};
+
+fn rates_schema() -> Value {
+    let each = [json!({ "const": "max" }), rate_schema(), RATE_RAMP.schema(), RATE_STEPS.schema()];
+    one_or_many_schema(json!({ "anyOf": each }))
+}
+
+pub(super) fn rate_schema() -> Value {
+    json!({ "type": "number", "minimum": RATES_PER_S.start(), "maximum": RATES_PER_S.end() })
+}
 
 pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<StudyRate>> {
     let expected = format!("\"max\" or {EXPECTED_RATE}");
@@ -28,8 +81,7 @@ pub(in crate::spec) fn read_rates(field: &Field<'_>, findings: &mut Diagnostics)
 
 fn read_changing(element: &Field<'_>, findings: &mut Diagnostics) -> Option<ChangingRate> {
     let mut section = element.section(element.place.clone(), findings)?;
-    let (ramp, over) = (section.take("ramp"), section.take("over"));
-    let (steps, each) = (section.take("steps"), section.take("each"));
+    let [ramp, over, steps, each] = section.take_each([RAMP.name, OVER.name, STEPS.name, EACH.name]);
     section.finish(findings);
     match (ramp, steps) {
         (Some(ramp), None) => {

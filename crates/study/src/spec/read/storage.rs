@@ -2,27 +2,132 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
 use underlay_attach::read_ahead;
+use underlay_config::keys::{
+    AnyText, BytesKind, CountKind, KeyKind, KeyRow, KeySection, OwnSchema, WordKind, one_or_many_schema,
+    words_schema,
+};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, named_sections};
-use underlay_storage::catalogue::{LayoutPreset, PresetLayout, find_layout};
+use underlay_storage::catalogue::{self, LayoutPreset, PresetLayout, find_layout};
 use underlay_storage::stack::InitialState;
 
-use super::devices::{MAX_DIRECTORIES, read_devices, read_filesystem, read_initial};
-use super::layers::LayerFields;
+use super::devices::{
+    DEVICES, FILESYSTEM, INITIAL, MAX_DIRECTORIES, read_devices, read_filesystem, read_initial,
+};
+use super::layers::{CACHE, COMPRESS, LINK, LayerFields};
 use super::media_files::MediaReader;
 use super::pool;
-use super::pool::{StudyPools, VolumeFields};
+use super::pool::{StudyPools, TRANSPORT, VOLUME_CAPACITY, VOLUME_MIRROR, VOLUME_POOL, VolumeFields};
 use super::storage_site::StorageSite;
-use super::system::SettingsSite;
+use super::system::{SettingsSite, setting_schema};
 use crate::spec::model::{
     DeviceSpec, StorageLayout, StorageSource, StorageSpec, VolumeFilesystem, VolumeLayers,
 };
 
-/// The default of Linux's software RAID (mdadm(8), `--chunk`).
-const CHUNK_DEFAULT_BYTES: u64 = 512 << 10;
 const MIN_CHUNK_BYTES: u64 = 4 << 10;
 const MAX_CHUNK_BYTES: u64 = 16 << 20;
 const MAX_READ_AHEAD_BYTES: u64 = 64 << 20;
+
+const PRESET: KeyRow<OwnSchema> = KeyRow::new(
+    "preset",
+    OwnSchema(|| words_schema(catalogue::layouts().iter().map(|layout| layout.name.as_str()))),
+    "\"oracle-flash\"",
+    "A layout of the catalogue: its devices and how they are put together.",
+);
+const PATHS: KeyRow<OwnSchema> = KeyRow::new(
+    "paths",
+    OwnSchema(|| one_or_many_schema(AnyText("").schema())),
+    "[\"/mnt/disk\"]",
+    "Directories on storage that you have, used as they are.",
+);
+const ELSEWHERE: KeyRow<AnyText> = KeyRow::new(
+    "elsewhere",
+    AnyText("a description of the cluster's storage, as in \"two NVMe drives a node\""),
+    "\"two NVMe drives a node\"",
+    "The storage of a cluster that runs already, in words.",
+);
+const LAYOUT: KeyRow<OwnSchema> = KeyRow::new(
+    "layout",
+    OwnSchema(|| words_schema(LAYOUTS)),
+    "\"mirror\"",
+    "How several devices become what a system sees: one striped volume, a directory each, everything on every \
+     device, or one volume shown as several directories.",
+)
+.or("\"stripe\"");
+const CHUNK: KeyRow<StripeChunk> = KeyRow::new(
+    "chunk",
+    StripeChunk,
+    "\"64 KiB\"",
+    "How much of a stripe or split goes to one device at a time. Not scaled.",
+)
+.or("\"512 KiB\"");
+const DIRECTORIES: KeyRow<CountKind> = KeyRow::new(
+    "directories",
+    CountKind { min: 1, max: MAX_DIRECTORIES },
+    "10",
+    "Directories of a split volume.",
+);
+const PER: KeyRow<WordKind<bool>> = KeyRow::new(
+    "per",
+    WordKind(&[("server", false), ("node", true)]),
+    "\"node\"",
+    "Whether all nodes of a server share these devices, or each node of a system has them to itself.",
+)
+.or("\"server\"");
+const READ_AHEAD: KeyRow<OwnSchema> = KeyRow::new(
+    "read_ahead",
+    OwnSchema(|| json!({ "anyOf": [BytesKind.schema(), { "const": "none" }] })),
+    "\"16 KiB\"",
+    "How far the kernel reads ahead on the block devices, or \"none\". Not scaled.",
+)
+.or_else("as far as this host does");
+const SYSTEM: KeyRow<OwnSchema> = KeyRow::new(
+    "system",
+    OwnSchema(settings_schema),
+    "{ compression = \"lz4\" }",
+    "Settings of the system for this storage alone.",
+);
+
+/// `[storage.NAME]`
+pub(in crate::spec) const STORAGE: KeySection = KeySection {
+    path: "storage.NAME",
+    meaning: "What the systems stand on.",
+    keys: &[
+        &DEVICES,
+        &PRESET,
+        &VOLUME_POOL,
+        &PATHS,
+        &ELSEWHERE,
+        &LAYOUT,
+        &CHUNK,
+        &DIRECTORIES,
+        &PER,
+        &READ_AHEAD,
+        &CACHE,
+        &COMPRESS,
+        &LINK,
+        &TRANSPORT,
+        &VOLUME_CAPACITY,
+        &VOLUME_MIRROR,
+        &INITIAL,
+        &FILESYSTEM,
+        &SYSTEM,
+    ],
+};
+
+/// A storage, which has one of its sources.
+pub(in crate::spec) fn schema() -> Value {
+    let mut schema = STORAGE.schema();
+    let sources = [DEVICES.name, PRESET.name, VOLUME_POOL.name, PATHS.name, ELSEWHERE.name];
+    schema["oneOf"] = sources.iter().map(|source| json!({ "required": [source] })).collect();
+    schema
+}
+
+/// A table of settings, which the systems know.
+fn settings_schema() -> Value {
+    json!({ "type": "object", "additionalProperties": setting_schema() })
+}
 
 /// The names of all storages, and those of them that are described without a mistake.
 pub(in crate::spec) fn read(
@@ -36,10 +141,11 @@ pub(in crate::spec) fn read(
     let sites = sections
         .into_iter()
         .filter_map(|(name, mut section)| {
-            let own =
-                section.take("system").map(|field| (field.key_span.clone(), read_system(&field, findings)));
-            let per = section.take("per");
-            let read_ahead = section.take("read_ahead");
+            let own = section
+                .take(SYSTEM.name)
+                .map(|field| (field.key_span.clone(), read_system(&field, findings)));
+            let per = section.take(PER.name);
+            let read_ahead = section.take(READ_AHEAD.name);
             let mut site = read_storage(name, section, media, &pools, findings)?;
             if let Some(field) = per {
                 site.spec.per_node = read_per_node(&field, &site, findings)?;
@@ -71,8 +177,8 @@ fn read_system(field: &Field<'_>, findings: &mut Diagnostics) -> SettingsSite {
 
 /// `per`: whether each node has the devices to itself.
 fn read_per_node(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnostics) -> Option<bool> {
-    let word = field.word(&["server", "node"], findings)?;
-    if word.value == "node" && !matches!(site.spec.source, StorageSource::Modelled { .. }) {
+    let per_node = PER.kind.read(field, findings)?.value;
+    if per_node && !matches!(site.spec.source, StorageSource::Modelled { .. }) {
         let message = format!("{} goes with `devices` and `preset` only", field.place);
         let label = match site.spec.source {
             StorageSource::Volume(_) => "each server has one volume of a pool",
@@ -82,7 +188,7 @@ fn read_per_node(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnosti
         findings.push(finding.with_context(site.source_span.clone(), "this storage"));
         return None;
     }
-    Some(word.value == "node")
+    Some(per_node)
 }
 
 /// `read_ahead`: in whole pages, or none at all.
@@ -112,17 +218,20 @@ fn read_storage(
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
     let key_span = section.span.clone();
-    let preset_field = section.take("preset");
-    let devices_field = section.take("devices");
-    let paths_field = section.take("paths");
-    let elsewhere_field = section.take("elsewhere");
-    let layout_field = section.take("layout");
-    let chunk_field = section.take("chunk");
-    let directories_field = section.take("directories");
+    let keys =
+        [PRESET.name, DEVICES.name, PATHS.name, ELSEWHERE.name, LAYOUT.name, CHUNK.name, DIRECTORIES.name];
+    let [
+        preset_field,
+        devices_field,
+        paths_field,
+        elsewhere_field,
+        layout_field,
+        chunk_field,
+        directories_field,
+    ] = section.take_each(keys);
     let layer_fields = LayerFields::take(&mut section);
     let volume_fields = VolumeFields::take(&mut section);
-    let initial_field = section.take("initial");
-    let filesystem_field = section.take("filesystem");
+    let [initial_field, filesystem_field] = section.take_each([INITIAL.name, FILESYSTEM.name]);
     let title = section.title.clone();
     // It refuses what is left, so all fields are taken before, whatever kind of storage this is.
     section.finish(findings);
@@ -259,8 +368,7 @@ fn read_elsewhere<'a>(
     others: impl Iterator<Item = Field<'a>>,
     findings: &mut Diagnostics,
 ) -> Option<StorageSite> {
-    let words =
-        field.text("a description of the cluster's storage, as in \"two NVMe drives a node\"", findings)?;
+    let words = ELSEWHERE.kind.read(field, findings)?;
     for other in others {
         let message = format!("{} does not go with `elsewhere`", other.place);
         let label = "the cluster is already running, on its own storage";
@@ -361,6 +469,7 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
     (!paths.is_empty()).then(|| StorageSource::Paths(paths.into_iter().map(|path| path.value).collect()))
 }
 
+const LAYOUTS: [&str; 4] = ["stripe", "jbod", "mirror", "split"];
 /// Other names of our layouts.
 const RAID_LEVELS: [(&str, &str); 6] = [
     ("raid0", "stripe"),
@@ -377,7 +486,6 @@ fn read_layout(
     directories: Option<Field<'_>>,
     findings: &mut Diagnostics,
 ) -> Option<StorageLayout> {
-    const LAYOUTS: [&str; 4] = ["stripe", "jbod", "mirror", "split"];
     let layout = match layout {
         Some(field) => {
             if let Some(&(level, meant)) =
@@ -411,8 +519,10 @@ fn read_layout(
         foreign(field, "nothing is striped", findings);
         return None;
     }
-    let chunk_bytes = chunk.as_ref().map(|field| read_chunk(field, findings));
-    let chunk_bytes = chunk_bytes.unwrap_or(Some(CHUNK_DEFAULT_BYTES));
+    let chunk_bytes = match &chunk {
+        Some(field) => CHUNK.kind.read(field, findings).map(|chunk| chunk.value),
+        None => Some(CHUNK.default_value()),
+    };
     match word {
         "jbod" => Some(StorageLayout::Jbod),
         "mirror" => Some(StorageLayout::Mirror),
@@ -426,7 +536,7 @@ fn read_layout(
                 ));
                 return None;
             };
-            let directories = field.count(1..=MAX_DIRECTORIES, findings)?.value;
+            let directories = DIRECTORIES.kind.read(&field, findings)?.value;
             Some(StorageLayout::Split { chunk_bytes: chunk_bytes?, directories })
         }
         _ => Some(StorageLayout::Stripe { chunk_bytes: chunk_bytes? }),
@@ -442,11 +552,27 @@ fn layout_meaning(word: &str) -> &'static str {
     }
 }
 
-fn read_chunk(field: &Field<'_>, findings: &mut Diagnostics) -> Option<u64> {
-    let bytes = field.bytes(findings)?.value;
-    if !bytes.is_power_of_two() || !(MIN_CHUNK_BYTES..=MAX_CHUNK_BYTES).contains(&bytes) {
-        field.invalid("expected a power of two from \"4 KiB\" to \"16 MiB\"", findings);
-        return None;
+/// Bytes of a stripe that lie on one device. The default is that of Linux's software RAID (mdadm(8), `--chunk`).
+#[derive(Clone, Copy, Debug)]
+struct StripeChunk;
+
+impl KeyKind for StripeChunk {
+    type Value = u64;
+
+    fn read(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<u64>> {
+        let bytes = field.bytes(findings)?;
+        if !bytes.value.is_power_of_two() || !(MIN_CHUNK_BYTES..=MAX_CHUNK_BYTES).contains(&bytes.value) {
+            field.invalid("expected a power of two from \"4 KiB\" to \"16 MiB\"", findings);
+            return None;
+        }
+        Some(bytes)
     }
-    Some(bytes)
+
+    fn describe(&self) -> String {
+        "a power of two from \"4 KiB\" to \"16 MiB\"".to_owned()
+    }
+
+    fn schema(&self) -> Value {
+        BytesKind.schema()
+    }
 }

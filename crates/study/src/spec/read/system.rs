@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use serde_json::{Map, Value, json};
+use underlay_config::keys::{
+    AnyText, BytesKind, CountKind, KeyKind, KeyRow, KeySection, name_schema, one_or_many_schema, table_schema,
+};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned, UnknownName, closest, named_sections};
 use underlay_systems::system::{System, SystemCapabilities};
 
@@ -14,8 +18,97 @@ const MAX_NODES: u32 = 1024;
 const NO_MEMORY_BYTES: u64 = 64 << 20;
 /// Each has its own processes, storage and budget on this one machine.
 pub(in crate::spec) const MAX_SERVERS: u32 = 64;
-/// The keys of a system's section that are the study's own.
-const OWN_KEYS: [&str; 5] = ["kind", "memory", "fixed_memory", "nodes", "servers"];
+const KIND: KeyRow<AnyText> =
+    KeyRow::new("kind", AnyText("the name of a system"), "\"cassandra\"", "Which system it is.")
+        .or_else("the section's name");
+const MEMORY: KeyRow<BytesKind> = KeyRow::new(
+    "memory",
+    BytesKind,
+    "\"2 GiB\"",
+    "A server's own memory and its page cache together, on the modelled machine.",
+)
+.required();
+const FIXED_MEMORY: KeyRow<BytesKind> = KeyRow::new(
+    "fixed_memory",
+    BytesKind,
+    "\"1.4 GB\"",
+    "What the processes need however small the data is: beside `memory`, and not scaled.",
+);
+const NODES: KeyRow<CountKind> = KeyRow::new(
+    "nodes",
+    CountKind { min: 1, max: MAX_NODES },
+    "3",
+    "Nodes of one system that spreads its data over them; they share the memory.",
+)
+.or("1");
+const SERVERS: KeyRow<CountKind> = KeyRow::new(
+    "servers",
+    CountKind { min: 1, max: MAX_SERVERS },
+    "2",
+    "Stand-alone servers, which know nothing of each other.",
+)
+.or("1");
+
+/// `[system.NAME]`: the keys of the study's own.
+pub(in crate::spec) const SYSTEM: KeySection = KeySection {
+    path: "system.NAME",
+    meaning: "A data system. Other keys are its roles and settings.",
+    keys: &[&KIND, &MEMORY, &FIXED_MEMORY, &NODES, &SERVERS],
+};
+
+/// The systems of a study. A section that is called as its system has that system's settings; any other says by `kind`
+/// which system it is.
+pub(in crate::spec) fn schema() -> Value {
+    let names = underlay_systems::names();
+    let reference = |name: &str| format!("#/$defs/{name}");
+    let own: Map<String, Value> =
+        names.iter().map(|name| ((*name).to_owned(), json!({ "$ref": reference(name) }))).collect();
+    let other: Vec<Value> =
+        names.iter().map(|name| json!({ "$ref": reference(name), "required": ["kind"] })).collect();
+    json!({
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": name_schema(),
+        "properties": own,
+        "additionalProperties": { "anyOf": other },
+    })
+}
+
+/// The definitions that [`schema`] refers to.
+pub(in crate::spec) fn definitions() -> Map<String, Value> {
+    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    systems.map(|system| (system.name().to_owned(), section_schema(system))).collect()
+}
+
+/// A system's setting: text, a number, or a list of such.
+pub(super) fn setting_schema() -> Value {
+    one_or_many_schema(json!({ "type": ["string", "number", "boolean"] }))
+}
+
+fn section_schema(system: &dyn System) -> Value {
+    let capabilities = system.capabilities();
+    let mut section = table_schema(SYSTEM.keys);
+    section["properties"][KIND.name]["const"] = json!(system.name());
+    if !capabilities.many_nodes {
+        section["properties"][NODES.name]["const"] = json!(1);
+    }
+    if capabilities.keeps_nothing {
+        section.as_object_mut().map(|section| section.remove("required"));
+    }
+    for (role, contents) in capabilities.roles {
+        let meaning = format!("The storage for this part of what it stores: {contents}.");
+        section["properties"][role] = json!({ "type": "string", "description": meaning });
+    }
+    for (name, meaning) in capabilities.settings {
+        // Of those that are named twice the study's own says more.
+        if *name != NODES.name {
+            let mut setting = setting_schema();
+            setting["description"] = json!(meaning);
+            section["properties"][name] = setting;
+        }
+    }
+    section
+}
 
 /// A system with the places that later checks point at.
 #[derive(Clone)]
@@ -58,31 +151,25 @@ fn read_system(
     findings: &mut Diagnostics,
 ) -> Option<SystemSite> {
     let key_span = section.span.clone();
-    let kind = match section.take("kind") {
-        Some(field) => field.text("the name of a system", findings),
+    let kind = match section.take_key(&KIND, findings) {
+        Some(field) => KIND.kind.read(&field, findings),
         None => Some(Spanned::new(name.clone(), key_span.clone())),
     };
     // A system without storage needs no memory for it.
     let found = kind.as_ref().and_then(|kind| underlay_systems::find(&kind.value));
     let keeps_nothing = found.is_some_and(|system| system.capabilities().keeps_nothing);
-    let memory = match section.has("memory") {
+    let memory = match section.has(MEMORY.name) {
         false if keeps_nothing => {
-            section.take("memory");
+            section.take(MEMORY.name);
             Some(Spanned::new(NO_MEMORY_BYTES, key_span.clone()))
         }
-        _ => {
-            section.require("memory", "memory = \"2 GiB\"", findings).and_then(|field| field.bytes(findings))
-        }
+        _ => section.read(&MEMORY, findings),
     };
-    let fixed_memory = match section.take("fixed_memory") {
-        Some(field) => field.bytes(findings).map(|fixed| fixed.value),
-        None => Some(0),
-    };
-    let nodes = match section.take("nodes") {
-        Some(field) => field.count(1..=MAX_NODES, findings),
-        None => Some(Spanned::new(1, key_span.clone())),
-    };
-    let servers = section.take("servers").map(|field| field.count(1..=MAX_SERVERS, findings));
+    let fixed_memory = section.read_optional(&FIXED_MEMORY, findings);
+    let nodes = section
+        .read_optional(&NODES, findings)
+        .map(|nodes| nodes.unwrap_or_else(|| Spanned::new(NODES.default_value(), key_span.clone())));
+    let servers = section.read_optional(&SERVERS, findings);
     let system = kind.as_ref().and_then(|kind| find_system(kind, findings));
     let mut roles = BTreeMap::new();
     for &(role, _) in system.map_or(&[][..], |system| system.capabilities().roles) {
@@ -94,9 +181,9 @@ fn read_system(
     let settings = read_own_settings(system, node_count, section, findings);
 
     let (kind, nodes) = (kind?, nodes?);
-    let (servers, servers_span) = match servers {
-        Some(servers) => servers.map(|servers| (servers.value, Some(servers.span)))?,
-        None => (1, None),
+    let (servers, servers_span) = match servers? {
+        Some(servers) => (servers.value, Some(servers.span)),
+        None => (SERVERS.default_value(), None),
     };
     if let Some(system) = system
         && nodes.value != 1
@@ -108,7 +195,7 @@ fn read_system(
             "expected 1",
         ));
     }
-    let (memory, fixed_memory_bytes) = (memory?, fixed_memory?);
+    let (memory, fixed_memory_bytes) = (memory?, fixed_memory?.map_or(0, |fixed| fixed.value));
     Some(SystemSite {
         spec: SystemSpec {
             name,
@@ -171,7 +258,7 @@ fn read_own_settings(
             .collect();
     };
     let roles = system.capabilities().roles.iter().map(|&(role, _)| role);
-    let own_keys: Vec<&'static str> = OWN_KEYS.into_iter().chain(roles).collect();
+    let own_keys: Vec<&'static str> = SYSTEM.names().into_iter().chain(roles).collect();
     let settings = read_settings(system, &own_keys, &mut section, findings);
     check_settings(system, nodes, &settings, &section.title, &section.span, findings);
     settings

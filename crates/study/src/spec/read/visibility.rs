@@ -1,21 +1,39 @@
 //! `visibility` of a `[workload.NAME]`: what fields are marked with, and who reads them.
 
+use underlay_config::keys::{AnyText, KeyKind, KeyRow, OwnSchema, ShareKind, one_or_many_schema};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 use underlay_systems::system::Visibility;
 
-use super::jobs::read_share;
-
 /// Deeper nesting is a slip.
 const MAX_DEPTH: u32 = 32;
+
+pub(super) const VISIBILITY: KeyRow<AnyText> = KeyRow::new(
+    "visibility",
+    AnyText("an expression such as \"secret&(a|b)\""),
+    "\"secret&(a|b)\"",
+    "The label of every field, for a system that hides cells from readers.",
+);
+pub(super) const AUTHORIZATIONS: KeyRow<OwnSchema> = KeyRow::new(
+    "authorizations",
+    OwnSchema(|| one_or_many_schema(AnyText("").schema())),
+    "[\"secret\", \"a\"]",
+    "The authorisations of readers.",
+);
+pub(super) const UNAUTHORIZED_SHARE: KeyRow<ShareKind> = KeyRow::new(
+    "unauthorized_share",
+    ShareKind,
+    "0.1",
+    "The share of clients that read without any authorisation.",
+)
+.or("0");
 
 /// Reads `visibility`, `authorizations` and `unauthorized_share`.
 pub(in crate::spec) fn read(
     section: &mut Section<'_>,
     findings: &mut Diagnostics,
 ) -> Option<Spanned<Visibility>> {
-    let expression = section.take("visibility");
-    let authorizations = section.take("authorizations");
-    let share = section.take("unauthorized_share");
+    let keys = [VISIBILITY.name, AUTHORIZATIONS.name, UNAUTHORIZED_SHARE.name];
+    let [expression, authorizations, share] = section.take_each(keys);
     let Some(expression) = expression else {
         for field in [authorizations, share].into_iter().flatten() {
             let message = format!("{} goes only with `visibility`", field.place);
@@ -24,10 +42,10 @@ pub(in crate::spec) fn read(
         }
         return None;
     };
-    let text = expression.text("an expression such as \"secret&(a|b)\"", findings)?;
+    let text = VISIBILITY.kind.read(&expression, findings)?;
     let unauthorized_share = match share {
-        Some(field) => read_share(&field, findings)?,
-        None => 0.0,
+        Some(field) => UNAUTHORIZED_SHARE.kind.read(&field, findings)?.value,
+        None => UNAUTHORIZED_SHARE.default_value(),
     };
     let Some(field) = authorizations else {
         let message = format!("{} without `authorizations`", expression.place);

@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use serde_json::{Map, Value, json};
+use underlay_config::keys::{
+    AnyText, AnyWord, BytesKind, CountKind, KeyKind, KeyRow, KeySection, ListKind, OwnSchema, ShareKind,
+    WholeKind, WordKind, one_or_many_schema,
+};
 use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownName, named_sections, units};
 use underlay_systems::system::Visibility;
 use underlay_workload::properties::{self, PropertyOrigin, PropertyScope, YcsbProperties};
 use underlay_workload::{ArrivalProcess, CoreWorkload, RequestDistribution};
 
 use super::benchmark::BenchmarkSite;
-use super::beside::MAX_THREADS;
+use super::beside::{BESIDE, MAX_THREADS};
+use super::find_rate::FIND_RATE;
 use super::jobs::JobSite;
+use super::mixes::MIXES;
+use super::rate::RATE;
+use super::visibility::{AUTHORIZATIONS, UNAUTHORIZED_SHARE, VISIBILITY};
 use super::{benchmark, beside, find_rate, jobs, mixes, rate, visibility};
 use crate::spec::model::{BesideSpec, DataSize, FindRate, KEY_BYTES, StudyRate, WorkloadSpec};
 
@@ -39,6 +48,126 @@ const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
     ("readmodifywriteproportion", "`mixes = [{ rmw = 1.0 }]`"),
     ("deleteproportion", "`mixes = [{ delete = 1.0 }]`"),
 ];
+
+const KIND: KeyRow<WordKind<()>> =
+    KeyRow::new("kind", WordKind(&[("ycsb", ())]), "\"ycsb\"", "Operations on records.").or("\"ycsb\"");
+pub(super) const DATA: KeyRow<OwnSchema> = KeyRow::new(
+    "data",
+    OwnSchema(|| one_or_many_schema(BytesKind.schema())),
+    "\"450 GB\"",
+    "The amount of data on the modelled machine; or `records`.",
+);
+pub(super) const RECORDS: KeyRow<ListKind<WholeKind>> = KeyRow::new(
+    "records",
+    ListKind(WholeKind { min: 1, max: u64::MAX }),
+    "2_000_000",
+    "The number of records; or `data`.",
+);
+const RECORD: KeyRow<OwnSchema> = KeyRow::new(
+    "record",
+    OwnSchema(|| RECORD_SHAPE.schema()),
+    "{ fields = 10, bytes = 100 }",
+    "The shape of a record.",
+)
+.or("{ fields = 10, bytes = 100 }");
+pub(super) const DISTRIBUTION: KeyRow<ListKind<AnyWord>> = KeyRow::new(
+    "distribution",
+    ListKind(AnyWord(|| RequestDistribution::ALL.map(RequestDistribution::name).to_vec())),
+    "[\"uniform\", \"zipfian\"]",
+    "Which records are asked for.",
+)
+.or_else("YCSB's own for each mix");
+pub(super) const THREADS: KeyRow<ListKind<CountKind>> = KeyRow::new(
+    "threads",
+    ListKind(CountKind { min: 1, max: MAX_THREADS }),
+    "8",
+    "Client threads. A list gives a cell for each.",
+)
+.required();
+const ARRIVALS: KeyRow<AnyWord> = KeyRow::new(
+    "arrivals",
+    AnyWord(|| ArrivalProcess::ALL.map(ArrivalProcess::name).to_vec()),
+    "\"poisson\"",
+    "How the operations of a rate follow one another.",
+)
+.or("\"constant\"");
+const PROPERTIES: KeyRow<OwnSchema> = KeyRow::new(
+    "properties",
+    OwnSchema(properties_schema),
+    "{ readallfields = false }",
+    "Other properties of YCSB's core workload.",
+);
+const SCAN_FILTER: KeyRow<AnyText> = KeyRow::new(
+    "scan_filter",
+    AnyText("a regular expression"),
+    "\"user1.*\"",
+    "A regular expression: scans leave out, on the servers, what does not match.",
+);
+const COMPACT_AT: KeyRow<ShareKind> = KeyRow::new(
+    "compact_at",
+    ShareKind,
+    "0.5",
+    "The share of the measured time after which everything is compacted.",
+);
+
+/// `[workload.NAME]` of requests
+pub(in crate::spec) const REQUESTS: KeySection = KeySection {
+    path: "workload.NAME",
+    meaning: "YCSB's operations on records.",
+    keys: &[
+        &KIND,
+        &MIXES,
+        &DATA,
+        &RECORDS,
+        &RECORD,
+        &DISTRIBUTION,
+        &THREADS,
+        &RATE,
+        &ARRIVALS,
+        &FIND_RATE,
+        &BESIDE,
+        &PROPERTIES,
+        &VISIBILITY,
+        &AUTHORIZATIONS,
+        &UNAUTHORIZED_SHARE,
+        &SCAN_FILTER,
+        &COMPACT_AT,
+    ],
+};
+
+const FIELDS: KeyRow<CountKind> =
+    KeyRow::new("fields", CountKind { min: 1, max: MAX_FIELDS }, "10", "Fields of a record.").required();
+const FIELD_BYTES: KeyRow<CountKind> =
+    KeyRow::new("bytes", CountKind { min: 1, max: MAX_FIELD_BYTES }, "100", "Bytes of each field.")
+        .required();
+
+/// `record = { ... }`
+pub(in crate::spec) const RECORD_SHAPE: KeySection = KeySection {
+    path: "workload.NAME.record",
+    meaning: "The shape of a record.",
+    keys: &[&FIELDS, &FIELD_BYTES],
+};
+
+/// A workload of any kind.
+pub(in crate::spec) fn schema() -> Value {
+    let mut requests = REQUESTS.schema();
+    requests["oneOf"] = json!([{ "required": [DATA.name] }, { "required": [RECORDS.name] }]);
+    json!({ "anyOf": [requests, jobs::BATCH.schema(), benchmark::COMMAND.schema(), benchmark::FIO.schema()] })
+}
+
+/// Properties without a key of their own.
+fn properties_schema() -> Value {
+    let has_key = |name: &str| PROPERTIES_WITH_A_KEY.iter().any(|(with_a_key, _)| *with_a_key == name);
+    let properties: Map<String, Value> = properties::KNOWN
+        .iter()
+        .filter(|property| property.scope == PropertyScope::Workload && !has_key(property.name))
+        .map(|property| {
+            let value = json!({ "type": ["string", "number", "boolean"], "description": property.meaning });
+            (property.name.to_owned(), value)
+        })
+        .collect();
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
 
 /// How much data, before it is known what a record holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,7 +331,7 @@ pub(in crate::spec) fn read(root: &mut Section<'_>, findings: &mut Diagnostics) 
 fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnostics) -> WorkloadSite {
     let key_span = section.span.clone();
     let kind =
-        section.take("kind").and_then(|field| field.word(&["ycsb", "jobs", "command", "fio"], findings));
+        section.take(KIND.name).and_then(|field| field.word(&["ycsb", "jobs", "command", "fio"], findings));
     if let Some(kind) = kind.as_ref().filter(|kind| matches!(kind.value, "command" | "fio")) {
         let benchmark = match kind.value {
             "fio" => benchmark::read_fio(&mut section, findings),
@@ -218,8 +347,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         return WorkloadSite::batch(name, key_span, jobs);
     }
     let (fields, field_bytes) = read_record(&mut section, findings).unwrap_or((10, 100));
-    let records = section.take("records");
-    let data = section.take("data");
+    let [records, data] = section.take_each([RECORDS.name, DATA.name]);
     let amounts = match (records, data) {
         (Some(records), Some(data)) => {
             let message = format!("{} gives its amount of data twice", section.title);
@@ -238,31 +366,24 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
             Vec::new()
         }
     };
-    let mixes = section
-        .require("mixes", "mixes = [\"a\", \"b\", \"c\"]", findings)
-        .map(|field| mixes::read(&field, findings))
-        .unwrap_or_default();
-    let distributions =
-        section.take("distribution").map(|field| read_distributions(&field, findings)).unwrap_or_default();
-    let threads = section
-        .require("threads", "threads = 8", findings)
-        .map(|field| read_threads(&field, findings))
-        .unwrap_or_default();
-    let (rates, has_all_rates) = findings.attempt(|findings| match section.take("rate") {
+    let mixes =
+        section.take_key(&MIXES, findings).map(|field| mixes::read(&field, findings)).unwrap_or_default();
+    let distributions = section.read(&DISTRIBUTION, findings).map(|list| list.value).unwrap_or_default();
+    let threads = section.read(&THREADS, findings).map(|list| list.value).unwrap_or_default();
+    let (rates, has_all_rates) = findings.attempt(|findings| match section.take(RATE.name) {
         Some(field) => rate::read_rates(&field, findings),
         None => vec![Spanned::new(StudyRate::Max, key_span.clone())],
     });
-    let is_searched = section.has("find_rate");
+    let is_searched = section.has(FIND_RATE.name);
     let find_rate = read_find_rate(&mut section, &rates, &mixes, findings);
     let may_have_rate = is_searched || !has_all_rates;
     let arrivals = read_arrivals(&mut section, &rates, may_have_rate, findings);
     let background = beside::read(&mut section, &mixes, findings);
     let properties =
-        section.take("properties").map(|field| read_properties(&field, findings)).unwrap_or_default();
+        section.take(PROPERTIES.name).map(|field| read_properties(&field, findings)).unwrap_or_default();
     let visibility = visibility::read(&mut section, findings);
-    let scan_filter =
-        section.take("scan_filter").and_then(|field| field.text("a regular expression", findings));
-    let compact_at = section.take("compact_at").and_then(|field| jobs::read_share(&field, findings));
+    let scan_filter = section.read(&SCAN_FILTER, findings);
+    let compact_at = section.read(&COMPACT_AT, findings).map(|share| share.value);
     section.finish(findings);
     WorkloadSite {
         name,
@@ -289,29 +410,12 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
 }
 
 fn read_record(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<(u32, u32)> {
-    let field = section.take("record")?;
+    let field = section.take_key(&RECORD, findings)?;
     let mut record = field.section(format!("`record` in {}", section.title), findings)?;
-    let fields = record
-        .require("fields", "fields = 10", findings)
-        .and_then(|field| field.count(1..=MAX_FIELDS, findings));
-    let bytes = record
-        .require("bytes", "bytes = 100", findings)
-        .and_then(|field| field.count(1..=MAX_FIELD_BYTES, findings));
+    let fields = record.read(&FIELDS, findings);
+    let bytes = record.read(&FIELD_BYTES, findings);
     record.finish(findings);
     Some((fields?.value, bytes?.value))
-}
-
-pub(in crate::spec) fn read_distributions(
-    field: &Field<'_>,
-    findings: &mut Diagnostics,
-) -> Vec<Spanned<&'static str>> {
-    field.list(findings, |element, findings| {
-        element.word(&RequestDistribution::ALL.map(RequestDistribution::name), findings)
-    })
-}
-
-pub(in crate::spec) fn read_threads(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<u32>> {
-    field.list(findings, |element, findings| element.count(1..=MAX_THREADS, findings))
 }
 
 /// A rate is given or found, and mixes that end with their records have none.
@@ -345,10 +449,8 @@ fn read_arrivals(
     may_have_rate: bool,
     findings: &mut Diagnostics,
 ) -> ArrivalProcess {
-    let Some(field) = section.take("arrivals") else { return ArrivalProcess::default() };
-    let Some(word) = field.word(&ArrivalProcess::ALL.map(ArrivalProcess::name), findings) else {
-        return ArrivalProcess::default();
-    };
+    let Some(field) = section.take_key(&ARRIVALS, findings) else { return ArrivalProcess::default() };
+    let Some(word) = ARRIVALS.kind.read(&field, findings) else { return ArrivalProcess::default() };
     if !may_have_rate && rates.iter().all(|rate| rate.value == StudyRate::Max) {
         let message = format!("{} says how operations arrive, but has no rate", section.title);
         findings.push(Diagnostic::error(
@@ -364,10 +466,8 @@ pub(in crate::spec) fn read_records(
     field: &Field<'_>,
     findings: &mut Diagnostics,
 ) -> Vec<Spanned<DataAmount>> {
-    field.list(findings, |element, findings| {
-        let records = element.whole(1..=u64::MAX, findings)?;
-        Some(Spanned::new(DataAmount::Records(records.value), records.span))
-    })
+    let list = RECORDS.kind.read(field, findings).map(|list| list.value).unwrap_or_default();
+    list.into_iter().map(|records| Spanned::new(DataAmount::Records(records.value), records.span)).collect()
 }
 
 pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<DataAmount>> {
