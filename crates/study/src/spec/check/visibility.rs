@@ -23,19 +23,19 @@ fn check_feature(
     system: &SystemSite,
     workload: &WorkloadSite,
     (feature, span): (&str, &Range<usize>),
-    can: fn(&SystemCapabilities) -> bool,
+    has_feature: fn(&SystemCapabilities) -> bool,
     findings: &mut Diagnostics,
 ) {
     let Some(capabilities) = system.capabilities else { return };
-    if can(&capabilities) {
+    if has_feature(&capabilities) {
         return;
     }
-    let able = underlay_systems::all().find(|other| can(&other.capabilities()));
-    let example = able.map(|other| format!(", such as {}", other.name())).unwrap_or_default();
+    let example = underlay_systems::all().find(|other| has_feature(&other.capabilities()));
+    let hint = example.map(|other| format!(", such as {}", other.name())).unwrap_or_default();
     let message =
         format!("[workload.{}] asks for {feature}, which {} cannot do", workload.name, system.spec.kind);
     findings.push(
-        Diagnostic::error(span.clone(), message, format!("expected a system that can{example}"))
+        Diagnostic::error(span.clone(), message, format!("expected a system that can{hint}"))
             .with_context(system.key_span.clone(), "the system"),
     );
 }
