@@ -36,6 +36,7 @@ pub mod parts;
 pub mod path;
 pub mod pauses;
 pub mod price;
+pub mod profile;
 pub mod read;
 pub mod read_back;
 pub mod run;
@@ -91,6 +92,7 @@ pub use parts::{DirectoryPart, KeptPart, PartsRecord, ServerPart};
 pub use path::{PathRecord, PathWait};
 pub use pauses::{PauseRecord, Pauses, StoppedProcess};
 pub use price::{PriceSum, RENT_YEARS};
+pub use profile::RecordedProfile;
 pub use read::ReadError;
 pub use read_back::{LostWrite, LostWriteProblem, ReadBackRecord};
 pub use run::{

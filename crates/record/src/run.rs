@@ -1,5 +1,7 @@
 //! A run: one execution of a study. It is a directory, `run.json` beside `cells/*.json`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +9,7 @@ use crate::cell::{Cell, RunRecord, ScaleFactors};
 use crate::cpu::SlowMotion;
 use crate::machine::MachineRecord;
 use crate::metric::PublishedMetric;
+use crate::profile::RecordedProfile;
 use crate::wall::WallRecord;
 
 /// One entry of the randomised order.
@@ -207,9 +210,13 @@ pub struct RunHeader {
     pub limits: Vec<CellLimit>,
     /// The media that are files of the user's: each file's name as the study writes it, and its text.
     #[serde(default)]
-    pub media_files: std::collections::BTreeMap<String, String>,
+    pub media_files: BTreeMap<String, String>,
     /// Names in the order of the study.
     pub systems: Vec<String>,
+    /// What each of them says of itself, by its name. Absent in runs of earlier versions, whose systems go by their
+    /// names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub profiles: BTreeMap<String, RecordedProfile>,
     pub storages: Vec<String>,
     /// The name of the storage that ratios are against.
     pub baseline: String,
@@ -228,7 +235,7 @@ pub struct RunHeader {
     pub warmup_wall_s: f64,
     pub duration_wall_s: f64,
     pub machine: MachineRecord,
-    pub versions: std::collections::BTreeMap<String, String>,
+    pub versions: BTreeMap<String, String>,
     pub plan: Vec<PlannedCell>,
     pub reference: Option<ReferenceTable>,
     /// The expected and the real time of each go at it; a killed one has none.
@@ -243,6 +250,16 @@ impl RunHeader {
     /// The first entry that has none.
     pub fn check_files(&self) -> Result<(), String> {
         check_names(self.plan.iter().map(|planned| planned.file.as_str()))
+    }
+
+    /// The title of the system with this name, which is the name itself where the run says no more.
+    pub fn system_title<'a>(&'a self, name: &'a str) -> &'a str {
+        self.profiles.get(name).map_or(name, |profile| &profile.title)
+    }
+
+    /// Whether the system with this name is known to store nothing.
+    pub fn keeps_nothing(&self, name: &str) -> bool {
+        self.profiles.get(name).is_some_and(|profile| profile.keeps_nothing)
     }
 }
 

@@ -1,5 +1,10 @@
-//! Data systems, a folder each, all of the same shape: `start` (how it is started and stopped), `client` (how the load
-//! generator talks to it), `config` (its settings and how it divides its memory), `docs.md` (what a user must know).
+//! Data systems, a folder each, all of the same shape.
+//!
+//! - `start`: how it is started and stopped.
+//! - `client`: how the load generator talks to it.
+//! - `config`: its settings, and how it divides its memory.
+//! - `profile`: how it describes itself.
+//! - `docs.md`: what a user must know.
 //!
 //! Systems that run in our own child process ([`child`]) exchange framed messages ([`wire`]) with it over a Unix socket
 //! ([`connection`]).
@@ -22,6 +27,7 @@ pub mod connection;
 mod credentials;
 mod error;
 pub mod figures;
+pub mod first_study;
 pub mod gateway;
 pub mod hadoop;
 pub mod hdfs;
@@ -44,6 +50,7 @@ mod port_forward;
 mod printed;
 mod private_file;
 mod process_memory;
+pub mod profile;
 mod program;
 pub mod rocksdb;
 mod setting;
@@ -57,25 +64,26 @@ pub mod wire;
 
 use system::System;
 
-static SYSTEMS: &[&dyn System] = &[
-    &rocksdb::INSTALLED,
-    &je::INSTALLED,
-    &je_ha::INSTALLED,
-    &oracle_nosql::INSTALLED,
-    &cassandra::INSTALLED,
-    &accumulo::INSTALLED,
-    &hadoop::INSTALLED,
-    &spark::INSTALLED,
-    &command::CommandSystem,
-    &null::Null,
-];
+/// The systems of these modules, in the order in which lists have them.
+macro_rules! systems {
+    ($($module:ident),+ $(,)?) => { &[$(&$module::INSTALLED),+] };
+}
+
+/// Real systems first. The modules themselves are declared above, since rustfmt finds none in a macro.
+static SYSTEMS: &[&dyn System] =
+    systems![rocksdb, je, je_ha, oracle_nosql, cassandra, accumulo, hadoop, spark, command, null];
+
+/// All systems, real ones first.
+pub fn all() -> impl Iterator<Item = &'static dyn System> {
+    SYSTEMS.iter().copied()
+}
 
 /// The system that a study calls `name`.
 pub fn find(name: &str) -> Option<&'static dyn System> {
-    SYSTEMS.iter().copied().find(|system| system.name() == name)
+    all().find(|system| system.name() == name)
 }
 
 /// The names that [`find`] knows, real systems first.
 pub fn names() -> Vec<&'static str> {
-    SYSTEMS.iter().map(|system| system.name()).collect()
+    all().map(|system| system.name()).collect()
 }

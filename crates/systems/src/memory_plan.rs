@@ -61,88 +61,39 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::system::System;
 
     const GIB: u64 = 1 << 30;
+    const LOAD: ClientLoad = ClientLoad { threads: 85, record_bytes: 1024 };
 
-    fn plan(
-        system: &str,
-        settings: &[(&str, &str)],
-        budget_bytes: u64,
-        load: ClientLoad,
-    ) -> Result<MemoryPlan, String> {
-        let settings: BTreeMap<String, String> =
-            settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        crate::find(system).unwrap().memory(&settings, budget_bytes, load).expect("it tells")
+    /// The plan of a system of three nodes where it can have them; `None` where it does not tell.
+    fn plan(system: &dyn System, budget_bytes: u64) -> Option<Result<MemoryPlan, String>> {
+        let mut settings = BTreeMap::new();
+        if system.capabilities().many_nodes {
+            settings.insert("nodes".to_owned(), "3".to_owned());
+        }
+        system.memory(&settings, budget_bytes, LOAD)
     }
 
     #[test]
-    fn memory_too_small_for_batch_systems_is_reported_early() {
-        for name in ["hadoop", "spark"] {
-            let system = crate::find(name).unwrap();
-            let plan_for =
-                |budget_bytes| system.memory(&BTreeMap::new(), budget_bytes, ClientLoad::default());
-            let refused = plan_for(GIB).unwrap().unwrap_err();
-            assert!(refused.contains("is too small: expected at least"), "{refused}");
-            assert!(plan_for(64 * GIB).unwrap().is_ok());
+    fn systems_with_processes_of_their_own_tell_their_memory() {
+        for system in crate::all() {
+            let capabilities = system.capabilities();
+            let is_simple = capabilities.by_command || capabilities.keeps_nothing;
+            assert_eq!(plan(system, 64 * GIB).is_none(), is_simple, "{}", system.name());
         }
-    }
-
-    #[test]
-    fn batch_systems_tell_what_runs_at_once() {
-        let count = |plan: &MemoryPlan, kind: &str| {
-            plan.processes.iter().filter(|one| one.what == kind).map(|one| one.count).sum::<u64>()
-        };
-        let none = ClientLoad::default();
-        let hadoop =
-            plan("hadoop", &[("datanodes", "4"), ("containers", "6"), ("replication", "3")], 16 * GIB, none)
-                .unwrap();
-        for (kind, expected) in
-            [("NameNode", 1), ("DataNode", 4), ("ResourceManager", 1), ("NodeManager", 1), ("task", 6)]
-        {
-            assert_eq!(count(&hadoop, kind), expected, "{kind} of {hadoop:?}");
-        }
-        let spark = plan("spark", &[("executors", "3")], 16 * GIB, none).unwrap();
-        for (kind, expected) in [("Spark worker", 1), ("driver", 1), ("executor", 3), ("DataNode", 3)] {
-            assert_eq!(count(&spark, kind), expected, "{kind} of {spark:?}");
-        }
-        let store = plan("spark", &[("store", "s3a"), ("osds", "3")], 16 * GIB, none).unwrap();
-        assert_eq!((count(&store, "OSD"), count(&store, "DataNode")), (3, 0));
-        assert!(store.cache_bytes() > store.page_cache_bytes(), "OSDs have caches of their own: {store:?}");
-        for one in [hadoop, spark, store] {
-            assert!(one.process_bytes() < 16 * GIB && one.page_cache_bytes() >= 128 << 20, "{one:?}");
-        }
-    }
-
-    #[test]
-    fn memory_decided_by_storage_or_cluster_is_not_planned() {
-        let plan_for = |system: &str, settings: &[(&str, &str)]| {
-            let settings: BTreeMap<String, String> =
-                settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-            crate::find(system).unwrap().memory(&settings, 16 * GIB, ClientLoad::default())
-        };
-        assert!(plan_for("spark", &[("store", "s3a")]).is_none(), "as many OSDs as it has directories");
-        assert!(plan_for("hadoop", &[("configuration", "/etc/hadoop/conf")]).is_none());
-        assert!(plan_for("command", &[("start", "sleep 1")]).is_none(), "all is for its program and pages");
     }
 
     #[test]
     fn parts_are_never_more_than_the_budget() {
-        for (system, settings) in [
-            ("cassandra", &[("nodes", "3")][..]),
-            ("accumulo", &[("nodes", "2")]),
-            ("je", &[]),
-            ("je-ha", &[("nodes", "3")]),
-            ("oracle-nosql", &[("nodes", "3"), ("capacity", "2")]),
-            ("rocksdb", &[]),
-            ("hadoop", &[]),
-            ("spark", &[]),
-        ] {
+        for system in crate::all() {
+            let name = system.name();
             for budget in [4 * GIB, 16 * GIB, 200 * GIB] {
-                let found =
-                    plan(system, settings, budget, ClientLoad { threads: 85, record_bytes: 1024 }).unwrap();
+                let Some(found) = plan(system, budget) else { continue };
+                let found = found.unwrap();
                 assert_eq!(found.budget_bytes, budget);
-                assert!(found.process_bytes() <= budget, "{system}: {found:?}");
-                assert!(found.page_cache_bytes() > 0, "{system}: {found:?}");
+                assert!(found.process_bytes() <= budget, "{name}: {found:?}");
+                assert!(found.page_cache_bytes() > 0, "{name}: {found:?}");
                 assert!(found.cache_bytes() >= found.page_cache_bytes() && found.cache_bytes() < budget);
             }
         }
@@ -150,23 +101,10 @@ mod tests {
 
     #[test]
     fn memory_too_small_to_run_is_refused() {
-        let load = ClientLoad { threads: 85, record_bytes: 1024 };
-        for (system, settings) in [
-            ("cassandra", &[("nodes", "3")][..]),
-            ("accumulo", &[("nodes", "2")]),
-            ("je", &[]),
-            ("je-ha", &[("nodes", "3")]),
-            ("oracle-nosql", &[("nodes", "3"), ("capacity", "2")]),
-            ("rocksdb", &[]),
-        ] {
-            let error = plan(system, settings, 20 << 20, load).unwrap_err();
-            assert!(error.contains("too small") && error.contains("MiB"), "{system}: {error}");
+        for system in crate::all() {
+            let Some(found) = plan(system, 20 << 20) else { continue };
+            let error = found.unwrap_err();
+            assert!(error.contains("too small") && error.contains("MiB"), "{}: {error}", system.name());
         }
-        // Room for the process, and none for so many large requests in a small heap.
-        assert!(plan("cassandra", &[], GIB / 2, load).is_ok());
-        let large = ClientLoad { threads: 85, record_bytes: 1 << 20 };
-        let error = plan("cassandra", &[], GIB / 2, large).unwrap_err();
-        assert!(error.contains("85 clients") && error.contains("heap"), "{error}");
-        assert!(plan("cassandra", &[], 16 * GIB, large).is_ok());
     }
 }

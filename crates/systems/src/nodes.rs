@@ -49,6 +49,13 @@ pub struct PlannedNode {
     pub shards: Vec<u32>,
 }
 
+/// The share of the data that the fullest of `nodes` stores, where whole copies of `shards` are placed: one node may
+/// have one more than another.
+pub(crate) fn share_by_whole_shards(shards: u64, copies: u64, nodes: u64) -> f64 {
+    let (shards, nodes) = (shards.max(1), nodes.max(1));
+    shards.saturating_mul(copies.clamp(1, nodes)).div_ceil(nodes) as f64 / shards as f64
+}
+
 /// That there is no node of this name, with those that there are.
 pub fn unknown<'a>(
     system: &'static str,
@@ -59,4 +66,18 @@ pub fn unknown<'a>(
     let names: Vec<&str> = names.into_iter().collect();
     let problem = format!("there is no node '{name}': expected one of {}", names.join(", "));
     SystemError::failed(system, during, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fullest_node_has_whole_shards() {
+        for (shards, copies, nodes, expected) in
+            [(1, 3, 3, 1.0), (2, 3, 6, 0.5), (4, 3, 4, 0.75), (3, 3, 4, 1.0), (0, 0, 0, 1.0)]
+        {
+            assert_eq!(share_by_whole_shards(shards, copies, nodes), expected, "{shards} {copies} {nodes}");
+        }
+    }
 }

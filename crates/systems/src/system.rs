@@ -14,6 +14,7 @@ use crate::left_elsewhere::RemoteLedger;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{PlannedNode, SystemNodes};
 use crate::parts::SystemPart;
+use crate::profile::SystemProfile;
 pub use crate::storage_paths::{NodePaths, StoragePaths};
 
 /// The first of `system`'s data directories.
@@ -127,7 +128,8 @@ impl SystemResources {
     }
 }
 
-/// A system's capabilities. A study that asks for more is rejected before it runs.
+/// A system's capabilities. A study that asks for more is rejected before it runs. What it is to people and to the host
+/// is in its [`SystemProfile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemCapabilities {
     /// It doesn't store what is written, so there is nothing to verify.
@@ -145,7 +147,7 @@ pub struct SystemCapabilities {
     /// The settings that a study may use, each with what it means.
     pub settings: &'static [(&'static str, &'static str)],
     /// The setting that says where an existing cluster is. With it, nothing is started.
-    pub elsewhere: Option<&'static str>,
+    pub elsewhere: Option<ElsewhereSetting>,
     /// The batch jobs that it can run, each with what it does, ordered so that each finds the output of earlier ones. A
     /// system with jobs has no [`Client`]s.
     pub jobs: &'static [(&'static str, &'static str)],
@@ -164,10 +166,18 @@ pub struct SystemCapabilities {
     pub caches_records: bool,
 }
 
+/// The setting by which a system is a cluster that runs already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElsewhereSetting {
+    pub key: &'static str,
+    /// A value as a study has it: `["10.0.0.1:9042"]`.
+    pub example: &'static str,
+}
+
 impl SystemCapabilities {
     /// Whether these settings refer to an existing cluster.
     pub fn runs_elsewhere(&self, settings: &BTreeMap<String, String>) -> bool {
-        let place = self.elsewhere.and_then(|key| settings.get(key));
+        let place = self.elsewhere.and_then(|setting| settings.get(setting.key));
         place.is_some_and(|place| !place.trim().is_empty())
     }
 }
@@ -241,6 +251,8 @@ pub struct JobTakes {
 pub trait System: Send + Sync {
     /// Its name in studies: `rocksdb`.
     fn name(&self) -> &'static str;
+    /// What it is, with any settings.
+    fn profile(&self) -> SystemProfile;
     fn capabilities(&self) -> SystemCapabilities;
     /// Versions for the record, by program.
     fn versions(&self) -> BTreeMap<String, String>;
@@ -255,12 +267,13 @@ pub trait System: Send + Sync {
     fn prepare(&self, _progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {
         Ok(())
     }
-    /// Whether what only the user can supply is there. Most need nothing that can't be fetched.
+    /// What only the user can supply, and where it was found. `None` for most, which need nothing that can't be
+    /// fetched.
     ///
     /// # Errors
     /// The missing part, and how to supply it.
-    fn supplied(&self) -> Result<(), SystemError> {
-        Ok(())
+    fn supplied(&self) -> Option<Result<String, SystemError>> {
+        None
     }
     /// The folder that it makes on its storage for all its data.
     fn folder_on(&self, storage: &Path) -> PathBuf {
@@ -319,6 +332,16 @@ pub trait System: Send + Sync {
     fn copies(&self, _settings: &BTreeMap<String, String>) -> u64 {
         1
     }
+    /// The share of the data that the fullest of so many nodes stores with these settings, above 0 and at most 1.
+    fn share_of_fullest_node(&self, settings: &BTreeMap<String, String>, nodes: u64) -> f64 {
+        let nodes = nodes.max(1);
+        self.copies(settings).clamp(1, nodes) as f64 / nodes as f64
+    }
+    /// How many DataNodes of HDFS may have a storage each with these settings, 0 where they share one. `None` where the
+    /// nodes keep the data themselves.
+    fn datanodes_with_own_storage(&self, _settings: &BTreeMap<String, String>) -> Option<u64> {
+        None
+    }
     /// How one server uses a budget of this size under such a load, where it knows before it starts; `None` where it
     /// does not.
     ///
@@ -334,6 +357,10 @@ pub trait System: Send + Sync {
     }
     /// Whether it stores records compressed with these settings.
     fn compresses(&self, _settings: &BTreeMap<String, String>) -> bool {
+        false
+    }
+    /// Whether it compacts everything at once with these settings, which may take room for a second copy of its data.
+    fn compacts_everything(&self, _settings: &BTreeMap<String, String>) -> bool {
         false
     }
     /// The effect on clients while so many of its nodes, or of one shard's, are down at once: a sentence. `None` where

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;
+use underlay_systems::memory_plan::ClientLoad;
+use underlay_systems::profile::JAVA;
 use underlay_systems::rocksdb::Rocksdb;
 use underlay_systems::system::{
     RunningSystem, StoragePaths, System, SystemError, SystemResources, SystemSettings,
@@ -18,31 +21,38 @@ use underlay_workload::client::{
 
 const FIELDS: u32 = 3;
 
-/// The real systems that start at once. `null` keeps nothing, and has a test of its own below; those of several
-/// processes have test programs of their own, as `je-ha` in `je/group.rs` and `oracle-nosql` in `oracle_nosql`.
-fn systems() -> Vec<Box<dyn System>> {
-    vec![
-        Box::new(Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine"))),
-        Box::new(underlay_systems::je::INSTALLED),
-    ]
+/// RocksDB's engine is a subcommand, and that of another program than this test.
+static ROCKSDB: LazyLock<Rocksdb> =
+    LazyLock::new(|| Rocksdb::with_program(env!("CARGO_BIN_EXE_underlay-engine")));
+
+/// The real systems that start at once. One that keeps nothing has a test of its own below; those of several processes
+/// have test programs of their own, as `je-ha` in `je/group.rs` and `oracle-nosql` in `oracle_nosql`.
+fn systems() -> Vec<&'static dyn System> {
+    let all = underlay_systems::all()
+        .filter(|system| system.profile().starts_at_once && !system.capabilities().keeps_nothing);
+    all.map(|system| if system.name() == ROCKSDB.name() { &*ROCKSDB as &dyn System } else { system })
+        .collect()
 }
 
 /// Systems that refuse something before any start.
-fn refusing() -> Vec<Box<dyn System>> {
+fn refusing() -> Vec<&'static dyn System> {
     let mut systems = systems();
-    systems.push(Box::new(underlay_systems::je_ha::INSTALLED));
-    systems.push(Box::new(underlay_systems::oracle_nosql::INSTALLED));
+    systems.push(&underlay_systems::je_ha::INSTALLED);
+    systems.push(&underlay_systems::oracle_nosql::INSTALLED);
     systems
 }
 
 /// With room for what the system is made of.
 fn resources_of(system: &dyn System) -> SystemResources {
-    let is_java = system.versions().contains_key("java");
-    SystemResources::with_budget(match (system.name(), is_java) {
-        ("oracle-nosql", _) => 512 << 20,
-        (_, true) => 256 << 20,
-        (_, false) => 32 << 20,
-    })
+    let is_java = system.profile().needs.contains(&JAVA);
+    let mut budget_bytes = if is_java { 256 << 20 } else { 32 << 20 };
+    let is_small = |bytes| {
+        system.memory(&BTreeMap::new(), bytes, ClientLoad::default()).is_some_and(|plan| plan.is_err())
+    };
+    while is_small(budget_bytes) {
+        budget_bytes *= 2;
+    }
+    SystemResources::with_budget(budget_bytes)
 }
 
 fn start_on(
@@ -113,7 +123,7 @@ fn key_of(number: u8) -> Vec<u8> {
 fn operations_agree_with_a_map() {
     for system in systems() {
         // A Java process takes a second to start.
-        let cases = if system.versions().contains_key("java") { 8 } else { 64 };
+        let cases = if system.profile().needs.contains(&JAVA) { 8 } else { 64 };
         let mut runner = TestRunner::new(ProptestConfig {
             failure_persistence: None,
             max_shrink_iters: cases,
@@ -121,7 +131,7 @@ fn operations_agree_with_a_map() {
         });
         let steps = prop::collection::vec(step(), 1..60);
         let outcome = runner.run(&steps, |steps| {
-            replay(system.as_ref(), &steps);
+            replay(system, &steps);
             Ok(())
         });
         outcome.unwrap_or_else(|failure| panic!("{}: {failure}", system.name()));
@@ -200,7 +210,7 @@ fn concurrent_updates_of_one_record_lose_nothing() {
     const ROUNDS: u32 = 200;
     for system in systems() {
         let directory = TempDir::new().unwrap();
-        let running = start_on(system.as_ref(), directory.path(), &[]).unwrap();
+        let running = start_on(system, directory.path(), &[]).unwrap();
         running.connect().unwrap().insert(b"user", &whole_record("start")).unwrap();
         std::thread::scope(|scope| {
             for field in 0..FIELDS {
@@ -233,7 +243,7 @@ fn wrong_settings_are_all_found_before_the_start() {
             assert!(!meaning.is_empty());
         }
         let directory = TempDir::new().unwrap();
-        let error = start_on(system.as_ref(), directory.path(), &[("no-such-setting", "1")]).err().unwrap();
+        let error = start_on(system, directory.path(), &[("no-such-setting", "1")]).err().unwrap();
         assert!(matches!(error, SystemError::Setting { ref key, .. } if key == "no-such-setting"), "{error}");
         assert!(system.check_settings(&BTreeMap::new()).is_empty());
     }
@@ -260,7 +270,7 @@ fn unusable_directory_is_named() {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let resources = resources_of(system.as_ref());
+        let resources = resources_of(system);
         // Not even root can make a directory in /proc.
         for data in [Path::new("/proc"), &directory.path().join("missing"), &file] {
             let paths = StoragePaths {
@@ -288,7 +298,7 @@ fn started_system_is_gone_after_stop_or_drop() {
     for system in systems() {
         for orderly in [true, false] {
             let directory = TempDir::new().unwrap();
-            let running = start_on(system.as_ref(), directory.path(), &[]).unwrap();
+            let running = start_on(system, directory.path(), &[]).unwrap();
             let processes = running.processes();
             assert!(!processes.is_empty());
             let mut client = running.connect().unwrap();
@@ -315,7 +325,7 @@ fn system_reports_versions_settings_and_figures() {
     for system in systems() {
         let directory = TempDir::new().unwrap();
         assert!(system.versions().contains_key(system.name()), "{:?}", system.versions());
-        let running = start_on(system.as_ref(), directory.path(), &[]).unwrap();
+        let running = start_on(system, directory.path(), &[]).unwrap();
         running.health().unwrap();
         for (name, _) in system.capabilities().settings {
             assert!(running.applied_settings().contains_key(*name), "{name}");

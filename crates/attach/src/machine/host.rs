@@ -18,6 +18,12 @@ pub enum CapabilityStatus {
     Missing(MissingCapability),
 }
 
+impl From<Result<String, MissingCapability>> for CapabilityStatus {
+    fn from(found: Result<String, MissingCapability>) -> CapabilityStatus {
+        found.map_or_else(CapabilityStatus::Missing, CapabilityStatus::Ok)
+    }
+}
+
 /// How badly it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapabilityNeed {
@@ -34,19 +40,17 @@ pub struct HostCapability {
     pub status: CapabilityStatus,
     pub need: CapabilityNeed,
     /// Features that need it.
-    pub needed_for: &'static str,
+    pub needed_for: String,
 }
 
-/// Every capability, the required ones first. `work_directory` is where runs keep their data; it may not exist yet.
+/// Every capability besides the needs of single systems, the required ones first. `work_directory` is where runs keep
+/// their data; it may not exist yet.
 pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
     use CapabilityNeed::{Optional, Required};
-    let capability = |name, need, needed_for, found: Result<String, MissingCapability>| HostCapability {
-        name,
-        need,
-        needed_for,
-        status: found.map_or_else(CapabilityStatus::Missing, CapabilityStatus::Ok),
+    let capability = |name, need, needed_for: &str, found: Result<String, MissingCapability>| {
+        HostCapability { name, need, needed_for: needed_for.to_owned(), status: found.into() }
     };
-    let program = |name, package| program(name, package);
+    let program = |name, package| find_in_package(name, package);
     vec![
         capability(
             "root",
@@ -76,13 +80,6 @@ pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
         capability("timer", Required, "honest latencies", timer_slack()),
         capability("fusermount3", Optional, "FUSE without root", program("fusermount3", "fuse3")),
         capability("fio", Optional, "checking a mount against its model", program("fio", "fio")),
-        capability(
-            "java",
-            Optional,
-            "Berkeley DB JE, Cassandra, Accumulo, Hadoop, Spark",
-            program("java", "default-jre-headless"),
-        ),
-        capability("maven", Optional, "fetching systems for the JVM", program("mvn", "maven")),
         capability("chromium", Optional, "pictures of the HTML report", program("chromium", "chromium")),
         capability(
             "FUSE over io_uring",
@@ -99,7 +96,11 @@ pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
     ]
 }
 
-fn program(name: &'static str, package: &'static str) -> Result<String, MissingCapability> {
+/// The path of a program.
+///
+/// # Errors
+/// When it is not there, with Debian's package that has it.
+pub fn find_in_package(name: &str, package: &str) -> Result<String, MissingCapability> {
     match find_program(name) {
         Some(path) => Ok(path.display().to_string()),
         None => Err(MissingCapability::new(
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn missing_program_names_its_package() {
-        let missing = program("no-such-program-anywhere", "some-package").unwrap_err();
+        let missing = find_in_package("no-such-program-anywhere", "some-package").unwrap_err();
         assert!(missing.remedy.contains("some-package"));
     }
 }

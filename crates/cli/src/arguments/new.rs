@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use underlay_systems::system::System;
 
 use crate::bundled_studies;
 
@@ -15,8 +16,11 @@ Examples:
     underlay new mine --like quickstart                       a copy of a bundled study";
 
 fn system_help() -> String {
-    let systems = underlay_systems::names().into_iter().filter(|name| *name != "null");
-    format!("{}, or null, which stores nothing", systems.collect::<Vec<_>>().join(", "))
+    let (null_systems, systems): (Vec<_>, Vec<_>) =
+        underlay_systems::all().partition(|system| system.capabilities().keeps_nothing);
+    let names =
+        |systems: Vec<&dyn System>| systems.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+    format!("{}, or {}, which stores nothing", names(systems), names(null_systems))
 }
 
 fn like_help() -> String {

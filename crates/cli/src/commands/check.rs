@@ -116,7 +116,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
     for system in &study.systems {
         let text = match plans.iter().find(|(other, _)| other.name == system.name) {
             Some((_, plan)) => memory_words(system, plan),
-            None if system.kind == COMMAND => memory_of_a_command(system, study.budget_here(system)),
+            None if runs_commands(system) => memory_of_a_command(system, study.budget_here(system)),
             None => continue,
         };
         output::print(&output::paragraph(&text));
@@ -130,12 +130,14 @@ pub(crate) fn check(arguments: &CheckArguments) -> Result<ExitCode, ExitFailure>
 /// Programs that the user has yet to supply for systems of this study: their cells can't run here before that.
 fn not_supplied(study: &Study) -> Vec<String> {
     let kinds: BTreeSet<&str> = study.systems.iter().map(|system| system.kind.as_str()).collect();
-    let missing = |kind| Some(underlay_systems::find(kind)?.supplied().err()?.to_string());
+    let missing = |kind| Some(underlay_systems::find(kind)?.supplied()?.err()?.to_string());
     kinds.into_iter().filter_map(missing).collect()
 }
 
-/// Systems of this kind are the user's programs: only their commands are known.
-const COMMAND: &str = "command";
+/// Whether it is a program of the user's, of which only the commands are known.
+fn runs_commands(system: &SystemSpec) -> bool {
+    underlay_systems::find(&system.kind).is_some_and(|kind| kind.capabilities().by_command)
+}
 
 fn memory_of_a_command(system: &SystemSpec, budget_bytes: u64) -> String {
     format!(

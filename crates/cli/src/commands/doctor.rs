@@ -10,7 +10,8 @@ use underlay_attach::host::{self, CapabilityNeed, CapabilityStatus, HostCapabili
 use underlay_attach::{AttachError, MissingCapability, choice, overhead};
 use underlay_report::quantity;
 use underlay_study::machine::{self, CpuPlacement};
-use underlay_systems::system::SystemError;
+use underlay_systems::profile::ProgramNeed;
+use underlay_systems::system::{System, SystemError};
 
 use crate::exit_codes::{ExitFailure, MISSING};
 use crate::output;
@@ -22,7 +23,8 @@ const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 
 pub(crate) fn doctor(json: bool) -> Result<ExitCode, ExitFailure> {
     let mut capabilities = host::capabilities(Path::new("runs"));
-    capabilities.push(oracle_nosql());
+    capabilities.extend(needed_programs());
+    capabilities.extend(supplied_programs());
     let lacking = |capability: &&HostCapability| matches!(capability.status, CapabilityStatus::Missing(_));
     let required_lacking = capabilities
         .iter()
@@ -46,26 +48,42 @@ pub(crate) fn doctor(json: bool) -> Result<ExitCode, ExitFailure> {
     Ok(if required_lacking > 0 { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
 }
 
-/// The one system whose programs the user has to supply.
-fn oracle_nosql() -> HostCapability {
-    let found = underlay_systems::oracle_nosql::requirement();
-    let status = found.map_or_else(
-        |error| match error {
-            SystemError::Missing { missing, remedy, .. } => {
-                CapabilityStatus::Missing(MissingCapability::new(missing, remedy))
+/// The host's programs that systems can't do without, each with the systems.
+fn needed_programs() -> Vec<HostCapability> {
+    let mut needs: Vec<(ProgramNeed, Vec<&'static str>)> = Vec::new();
+    for profile in underlay_systems::all().map(System::profile) {
+        for need in profile.needs {
+            match needs.iter_mut().find(|(known, _)| known == need) {
+                Some((_, titles)) => titles.push(profile.title),
+                None => needs.push((*need, vec![profile.title])),
             }
-            other => {
-                CapabilityStatus::Missing(MissingCapability::new("Oracle NoSQL Database", other.to_string()))
-            }
-        },
-        CapabilityStatus::Ok,
-    );
-    HostCapability {
-        name: "Oracle NoSQL",
-        status,
-        need: CapabilityNeed::Optional,
-        needed_for: "the system oracle-nosql",
+        }
     }
+    let capability = |(need, titles): (ProgramNeed, Vec<&str>)| HostCapability {
+        name: need.name,
+        status: host::find_in_package(need.program, need.package).into(),
+        need: CapabilityNeed::Optional,
+        needed_for: format!("{} {}", need.purpose, titles.join(", ")),
+    };
+    needs.into_iter().map(capability).collect()
+}
+
+/// The systems whose programs the user has to supply.
+fn supplied_programs() -> Vec<HostCapability> {
+    let capability = |system: &'static dyn System| {
+        let profile = system.profile();
+        let found = system.supplied()?.map_err(|error| match error {
+            SystemError::Missing { missing, remedy, .. } => MissingCapability::new(missing, remedy),
+            other => MissingCapability::new(profile.full_title, other.to_string()),
+        });
+        Some(HostCapability {
+            name: profile.title,
+            status: found.into(),
+            need: CapabilityNeed::Optional,
+            needed_for: format!("the system {}", system.name()),
+        })
+    };
+    underlay_systems::all().filter_map(capability).collect()
 }
 
 /// Every way in which a modelled storage can be attached, and the one that would be.
@@ -134,7 +152,7 @@ fn entry(capability: &HostCapability) -> DoctorEntry {
         name: capability.name.to_owned(),
         ok,
         required: capability.need == CapabilityNeed::Required,
-        needed_for: capability.needed_for.to_owned(),
+        needed_for: capability.needed_for.clone(),
         detail: Some(detail),
         remedy,
     }

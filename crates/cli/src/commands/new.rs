@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use underlay_report::comparison::system_title;
 use underlay_report::quantity;
 use underlay_study::plan;
 use underlay_study::spec::{Study, SystemSpec};
@@ -87,15 +86,19 @@ pub(super) fn create(file: &Path, text: &str) -> Result<(), ExitFailure> {
     }
 }
 
+/// The title of what a section runs, regardless of the section's own name unless that says what it is.
+fn title(system: &SystemSpec) -> &str {
+    match underlay_systems::find(&system.kind) {
+        Some(kind) if kind.capabilities().by_command => &system.name,
+        Some(kind) => kind.profile().title,
+        None => &system.kind,
+    }
+}
+
 fn say_what_is_next(file: &Path, study: &Study) {
     let cells = plan::expand(study).len();
     let storages: Vec<&str> = study.storages.iter().map(|storage| storage.name.as_str()).collect();
-    let title = |system: &SystemSpec| match underlay_systems::find(&system.kind) {
-        // Its own name says more than how it is started.
-        Some(kind) if kind.capabilities().by_command => system.name.clone(),
-        _ => system_title(&system.kind).to_owned(),
-    };
-    let systems: Vec<String> = study.systems.iter().map(title).collect();
+    let systems: Vec<&str> = study.systems.iter().map(title).collect();
     output::print(&format!(
         "wrote {}: {} on {}, {}\n",
         file.display(),

@@ -95,7 +95,7 @@ fn run_to_end(
 fn refuse_what_cannot_run(study: &Study) -> Result<(), ExitFailure> {
     let mut missing = None;
     for system in &study.systems {
-        match underlay_systems::find(&system.kind).map(|kind| kind.supplied()) {
+        match underlay_systems::find(&system.kind).and_then(|kind| kind.supplied()) {
             Some(Err(error)) => missing = Some(error),
             _ => return Ok(()),
         }

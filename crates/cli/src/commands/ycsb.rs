@@ -50,7 +50,8 @@ pub(crate) fn ycsb(arguments: &YcsbArguments) -> Result<ExitCode, ExitFailure> {
     let options = OutputOptions::from_properties(&properties).map_err(mistaken)?;
     let directory_given = given_directory(arguments, &properties);
     for unknown in properties.unknown() {
-        if unknown.property.name == ROCKSDB_DIRECTORY && directory_given.is_some() {
+        if directory_property(arguments) == Some(unknown.property.name.as_str()) && directory_given.is_some()
+        {
             continue;
         }
         let hint = unknown.suggestion.map_or_else(String::new, |name| format!("; did you mean {name}?"));
@@ -249,7 +250,7 @@ fn refuse_what_is_the_clusters(
     system: &dyn System,
     directory: Option<&Path>,
 ) -> Result<(), ExitFailure> {
-    let key = system.capabilities().elsewhere.unwrap_or_default();
+    let key = system.capabilities().elsewhere.map_or("", |setting| setting.key);
     let flags = [("--dir", directory.is_some()), ("--memory", arguments.memory.is_some())];
     match flags.into_iter().find(|&(_, is_given)| is_given) {
         None => Ok(()),
@@ -438,11 +439,13 @@ fn settings(
     Err(ExitFailure::Mistake(lines.join("\n")))
 }
 
-/// The name of `--dir` in YCSB's own binding.
-const ROCKSDB_DIRECTORY: &str = "rocksdb.dir";
+/// The name of `--dir` in YCSB's own binding of the system.
+fn directory_property(arguments: &YcsbArguments) -> Option<&'static str> {
+    underlay_systems::find(&arguments.system)?.profile().ycsb_directory
+}
 
 fn given_directory(arguments: &YcsbArguments, properties: &YcsbProperties) -> Option<PathBuf> {
-    let by_property = || properties.get(ROCKSDB_DIRECTORY).filter(|_| arguments.system == "rocksdb");
+    let by_property = || properties.get(directory_property(arguments)?);
     arguments.dir.clone().or_else(|| by_property().map(|property| PathBuf::from(&property.value)))
 }
 
@@ -458,7 +461,7 @@ fn directory(
             return Ok(Vec::new());
         }
         let or = match system.capabilities().elsewhere {
-            Some(key) => format!(", or --set {key}=... for a cluster that is already running"),
+            Some(setting) => format!(", or --set {}=... for a cluster that is already running", setting.key),
             None => String::new(),
         };
         return Err(ExitFailure::Mistake(format!(

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use underlay_record::{
     Cell, CellStatus, Certificate, CertificateVerdict, CheckId, DisturbedBy, Histogram, MeasuredWindow,
-    RecordedWork, RunRecord, ShortenedAmount, StorageRecord, WarmUp, disturbance,
+    RecordedWork, RunHeader, RunRecord, ShortenedAmount, StorageRecord, WarmUp, disturbance,
 };
 
 use crate::cell::benchmark::BenchmarkFigures;
@@ -35,6 +35,7 @@ use crate::statistics::{IntervalEstimate, StandardError, trend};
 /// Everything that a report says of a run's cells.
 #[derive(Debug)]
 pub struct RunComparison<'a> {
+    run: &'a RunHeader,
     /// The storage that ratios are against.
     pub baseline: &'a str,
     /// The baseline first, the others as the study names them.
@@ -336,7 +337,7 @@ impl<'a> RunComparison<'a> {
         }
         let (baseline, shortened) = (run.baseline.as_str(), run.shortened);
         let mut comparison =
-            RunComparison { baseline, storages, systems, rows, shortened, turns: Vec::new() };
+            RunComparison { run, baseline, storages, systems, rows, shortened, turns: Vec::new() };
         comparison.turns = inputs::turns(&comparison);
         for turn in &comparison.turns {
             if let Some(Some(result)) = comparison.rows[turn.row].cells.get_mut(turn.storage) {
@@ -344,6 +345,11 @@ impl<'a> RunComparison<'a> {
             }
         }
         comparison
+    }
+
+    /// The title of the system with this name.
+    pub fn system_title<'s>(&'s self, name: &'s str) -> &'s str {
+        self.run.system_title(name)
     }
 
     /// Every cell that the study has.
@@ -586,24 +592,6 @@ pub fn storage_records<'a>(comparison: &RunComparison<'a>) -> BTreeMap<&'a str, 
         .cells()
         .filter_map(|result| result.storage().map(|storage| (result.cell.storage.as_str(), storage)))
         .collect()
-}
-
-/// A system's name as its makers write it.
-pub fn system_title(name: &str) -> &str {
-    match name {
-        "rocksdb" => "RocksDB",
-        "fjall" => "fjall",
-        "cassandra" => "Cassandra",
-        "accumulo" => "Accumulo",
-        "oracle-nosql" => "Oracle NoSQL",
-        "je" => "Berkeley DB JE",
-        "je-ha" => "Berkeley DB JE HA",
-        "hadoop" => "Hadoop",
-        "spark" => "Spark",
-        "postgresql" => "PostgreSQL",
-        "sqlite" => "SQLite",
-        other => other,
-    }
 }
 
 /// A cell's work, as a heading.

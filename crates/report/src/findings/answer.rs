@@ -6,7 +6,7 @@ mod jobs;
 use underlay_record::{DeviceTotals, DisturbedBy};
 
 use crate::comparison::{
-    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, system_title, workload_in_words,
+    CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, workload_in_words,
 };
 use crate::findings::effect::{RatioSubject, StorageEffect, with_what_ranges_are};
 use crate::load::LoadedRun;
@@ -130,7 +130,7 @@ fn left_out_beside_storage(comparison: &RunComparison) -> Option<String> {
         let (plural_suffix, auxiliary) = if names.len() == 1 { ("", "is") } else { ("s", "are") };
         text.push(format!(
             "On {}, the workload{plural_suffix} {} did not use the storage under test and {auxiliary} left out.",
-            system_title(system),
+            comparison.system_title(system),
             quantity::list(&names, usize::MAX)
         ));
     }
@@ -166,7 +166,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
     if rows.is_empty() && !unused.is_empty() {
         return format!(
             "On {}, the workload did not use the storage under test, so nothing can be said of any.",
-            system_title(system)
+            comparison.system_title(system)
         );
     }
     if rows.iter().any(|row| row.is_job()) {
@@ -175,7 +175,7 @@ fn about_system(comparison: &RunComparison, system: &str) -> String {
     if rows.iter().any(|row| row.is_benchmark()) {
         return benchmarks::about_system(comparison, system, &rows);
     }
-    let title = system_title(system);
+    let title = comparison.system_title(system);
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!(
             "On {title}, the baseline {} was not run, so nothing is compared.",

@@ -356,8 +356,10 @@ fn about_warm_up(
 fn about_memory(loaded: &LoadedRun, result: &CellResult, name: &str, found: &mut WarningCollector) {
     let cell = result.cell;
     // Against published figures, a size that fits in memory is one of the paper's own points.
-    let is_meant =
-        loaded.run.reference.is_some() || cell.is_job() || cell.is_benchmark() || cell.system == "null";
+    let is_meant = loaded.run.reference.is_some()
+        || cell.is_job()
+        || cell.is_benchmark()
+        || loaded.run.keeps_nothing(&cell.system);
     if is_meant || cell.visits_every_record() || result.figures().is_none() {
         return;
     }

@@ -25,7 +25,7 @@ use underlay_record::{CertificateVerdict, RENT_YEARS, ReferenceTable, RunExplana
 use crate::cell::cost::{StorageCost, devices_in_words, roles_in_words};
 use crate::comparison::{
     CellOutcome, CellResult, ComparisonRow, RowMetrics, RunComparison, group_by_mix, inputs, mix_title,
-    storage_records, system_title,
+    storage_records,
 };
 use crate::findings::answer;
 use crate::findings::claims::{self, JudgedClaim};
@@ -112,7 +112,7 @@ pub fn comparison_explained(
     for (system, mix, rows) in group_by_mix(comparison.operations()) {
         let heading = mix_title(mix);
         let heading = if comparison.systems.len() > 1 {
-            format!("{}, {heading}", system_title(system))
+            format!("{}, {heading}", comparison.system_title(system))
         } else {
             heading
         };

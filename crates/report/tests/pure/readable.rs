@@ -175,8 +175,12 @@ fn mixes_are_explained_without_letters() {
 }
 
 #[test]
-fn headline_names_system_only() {
-    assert_eq!(comparison::system_title("je-ha"), "Berkeley DB JE HA");
+fn run_names_its_systems() {
+    let mut run = fixture::small().run;
+    assert_eq!(run.system_title("je-ha"), "Berkeley DB JE HA");
+    assert!(!run.keeps_nothing("null"));
+    run.profiles.clear();
+    assert_eq!(run.system_title("je-ha"), "je-ha", "a run of an earlier version says no more");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use underlay_attach::{IdlePreventer, OwnFolder, ResourceRegistry};
-use underlay_record::{CellLimit, PlannedCell, RunHeader, SCHEMA_VERSION, WallRecord};
+use underlay_record::{CellLimit, PlannedCell, RecordedProfile, RunHeader, SCHEMA_VERSION, WallRecord};
 
 use super::cell::RunContext;
 use super::control_requests::{ControlRequests, RunControl};
@@ -24,7 +24,7 @@ use crate::estimate;
 use crate::machine::CpuPlacement;
 use crate::plan;
 use crate::selection::{RunSelections, extended};
-use crate::spec::{Study, StudyForm};
+use crate::spec::{Study, StudyForm, SystemSpec};
 
 /// Runs a study from its beginning into a fresh directory.
 ///
@@ -136,6 +136,7 @@ fn run_new(
         limits,
         media_files: study.media_files.clone(),
         systems: study.systems.iter().map(|system| system.name.clone()).collect(),
+        profiles: study.systems.iter().filter_map(recorded_profile).collect(),
         storages: study.storages.iter().map(|storage| storage.name.clone()).collect(),
         baseline: study.baseline.clone(),
         scale: paced.scale,
@@ -168,6 +169,14 @@ fn run_new(
         measuring_host_s,
     };
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
+}
+
+/// A system's name, and what it says of itself.
+fn recorded_profile(system: &SystemSpec) -> Option<(String, RecordedProfile)> {
+    let kind = underlay_systems::find(&system.kind)?;
+    let title = kind.profile().title_of(kind.name(), &system.name).to_owned();
+    let keeps_nothing = kind.capabilities().keeps_nothing;
+    Some((system.name.clone(), RecordedProfile { title, keeps_nothing }))
 }
 
 /// Goes on with a run that was interrupted: what is recorded as completed is kept.

@@ -23,7 +23,7 @@ use underlay_config::units::{format_bytes, rounded_bytes};
 use underlay_config::{Diagnostic, Diagnostics, Spanned, UnknownName};
 use underlay_workload::{OperationKind, OperationMix};
 
-use crate::spec::model::{StorageLayout, StorageSource, VolumeFilesystem, scaled_down};
+use crate::spec::model::{StorageLayout, StorageSource, SystemSpec, VolumeFilesystem, scaled_down};
 use crate::spec::read::{DataAmount, SectionSites, StorageSite, SystemSite, WorkloadSite};
 
 pub(super) use run::check_run;
@@ -171,7 +171,7 @@ fn check_size_of_matrix(sites: &SectionSites, findings: &mut Diagnostics) {
 fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let here = system.spec.budget_here(sites.scale.value.data);
     // A system without storage needs no memory for it.
-    if here < MIN_MEMORY_BYTES && system.spec.kind != "null" {
+    if here < MIN_MEMORY_BYTES && !system.keeps_nothing() {
         let message = format!(
             "`memory` in [system.{}] is only {} on this machine",
             system.spec.name,
@@ -379,7 +379,7 @@ fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Dia
         jobs::check_room(storage, room_here, workload, scale, findings);
         let written = [Update, Insert, ReadModifyWrite, Delete];
         let read_only = !workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &written));
-        let universal = sites.systems.iter().any(compacts_everything_at_once);
+        let universal = sites.systems.iter().any(|system| compacts_everything(&system.spec));
         let factor = match (read_only, universal) {
             (true, _) => ROOM_READ_ONLY,
             (false, false) => ROOM_WRITTEN,
@@ -423,10 +423,8 @@ fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Dia
 }
 
 /// Whether its compaction may need room for a second copy of everything.
-fn compacts_everything_at_once(system: &SystemSite) -> bool {
-    let is_universal = || system.spec.settings.get("compaction").is_some_and(|kind| kind == "universal");
-    // Cassandra is brought to its defined state by a compaction of everything.
-    system.spec.kind == "cassandra" || is_universal()
+fn compacts_everything(system: &SystemSpec) -> bool {
+    underlay_systems::find(&system.kind).is_some_and(|kind| kind.compacts_everything(&system.settings))
 }
 
 /// A pool may promise more than it has, but not less than the data that comes.
@@ -520,7 +518,7 @@ fn note_data_in_memory(
     findings: &mut Diagnostics,
 ) {
     // Against published figures, a size that fits in memory is one of the paper's own points.
-    if sites.reference.is_some() || system.spec.kind == "null" {
+    if sites.reference.is_some() || system.keeps_nothing() {
         return;
     }
     // A program's own memory holds no data.

@@ -5,6 +5,7 @@ mod identity;
 mod memory;
 mod parts;
 mod places;
+mod profile;
 mod running;
 mod servers;
 mod site;

@@ -13,6 +13,7 @@ use super::config::{AccumuloConfig, AccumuloSettle, ExistingAccumulo, SETTINGS};
 use super::identity::{InstanceIdentity, InstanceStage};
 use super::parts::parts;
 use super::places::{AccumuloDirectories, ROLES};
+use super::profile::PROFILE;
 use super::running::{AccumuloCluster, RunningAccumulo};
 use super::servers::{AccumuloPlan, AccumuloServers, INSTANCE, ProcessEnvironment, name_of, start_zookeeper};
 use super::site::{AccumuloSite, LOGGING, LOGGING_FILE, LogVolume, ZOOKEEPER, session_timeout};
@@ -29,10 +30,11 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::SystemPart;
 use crate::private_file::write_private;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
-    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
-    SystemSettings,
+    ElsewhereSetting, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
+    SystemResources, SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -91,6 +93,10 @@ impl System for Accumulo {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             scan: true,
@@ -99,7 +105,7 @@ impl System for Accumulo {
             many_nodes: true,
             roles: ROLES,
             settings: SETTINGS,
-            elsewhere: Some("zookeepers"),
+            elsewhere: Some(ElsewhereSetting { key: "zookeepers", example: "\"10.0.0.1:2181\"" }),
             spreads_data: true,
             cell_visibility: true,
             scan_filter: true,
@@ -175,6 +181,10 @@ impl System for Accumulo {
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
         AccumuloConfig::resolve(settings, None, |_| 0).map_or(1, |config| config.replication)
+    }
+
+    fn datanodes_with_own_storage(&self, settings: &BTreeMap<String, String>) -> Option<u64> {
+        Some(AccumuloConfig::resolve(settings, None, |_| 0).ok()?.datanodes())
     }
 
     fn memory(

@@ -109,6 +109,12 @@ impl CassandraMemoryLayout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::cassandra::INSTALLED;
+    use crate::memory_plan::ClientLoad;
+    use crate::system::System as _;
+
     use super::*;
     use crate::system::SystemResources;
 
@@ -161,5 +167,16 @@ mod tests {
             let used = division.heap_bytes + division.direct_bytes + JAVA_OWN_BYTES;
             assert!(mib * MIB - used >= 96 * MIB, "{mib} MiB: {used}");
         }
+    }
+    #[test]
+    fn many_large_requests_need_large_heap() {
+        let plan = |budget_bytes: u64, record_bytes: u64| {
+            let load = ClientLoad { threads: 85, record_bytes };
+            INSTALLED.memory(&BTreeMap::new(), budget_bytes, load).unwrap()
+        };
+        assert!(plan(512 * MIB, 1024).is_ok());
+        let error = plan(512 * MIB, 1 << 20).unwrap_err();
+        assert!(error.contains("85 clients") && error.contains("heap"), "{error}");
+        assert!(plan(16 << 30, 1 << 20).is_ok());
     }
 }

@@ -10,6 +10,7 @@ mod node;
 mod node_files;
 pub mod nodetool;
 mod parts;
+mod profile;
 mod ring;
 mod start;
 mod table;

@@ -15,6 +15,7 @@ use super::database::{CassandraSession, ClusterCredentials, ClusterTarget, Datab
 use super::network::CassandraNetwork;
 use super::node::CassandraNode;
 use super::parts::parts;
+use super::profile::PROFILE;
 use super::ring::{self, CassandraRing, ROLES, TOOL_LIMIT};
 use super::table::KEYSPACE;
 use crate::artifacts::{self, CASSANDRA};
@@ -24,10 +25,11 @@ use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::nodes::{NodeProcess as _, PlannedNode, SystemNodes};
 use crate::parts::SystemPart;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
-    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
-    SystemSettings,
+    ElsewhereSetting, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
+    SystemResources, SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -75,6 +77,10 @@ impl System for Cassandra {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             scan: true,
@@ -84,7 +90,7 @@ impl System for Cassandra {
             many_nodes: true,
             roles: ROLES,
             settings: SETTINGS,
-            elsewhere: Some("endpoints"),
+            elsewhere: Some(ElsewhereSetting { key: "endpoints", example: "[\"10.0.0.1:9042\"]" }),
             ..SystemCapabilities::default()
         }
     }
@@ -153,6 +159,11 @@ impl System for Cassandra {
         };
         // Of a cluster that runs already nothing is known.
         config.endpoints.is_empty().then(|| config.memory(load))
+    }
+
+    fn compacts_everything(&self, _: &BTreeMap<String, String>) -> bool {
+        // It is brought to its defined state by a compaction of everything.
+        true
     }
 
     fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {

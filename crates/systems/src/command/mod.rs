@@ -7,10 +7,11 @@ mod host_space;
 mod identity;
 mod leftovers;
 pub mod placeholders;
+mod profile;
 mod progress;
 mod running;
 mod start;
 
-pub use start::CommandSystem;
+pub use start::{CommandSystem, INSTALLED};
 
 pub(crate) const NAME: &str = "command";

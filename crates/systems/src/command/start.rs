@@ -15,9 +15,11 @@ use super::foreign_files::LOGS;
 use super::host_space::HostSpace;
 use super::identity::{UnixUser, make_private, write_file};
 use super::placeholders::PlaceholderValues;
+use super::profile::PROFILE;
 use super::running::{RunningProgram, logs_of};
 use crate::child::ChildProcess;
 use crate::network_namespace::NetworkNamespace;
+use crate::profile::SystemProfile;
 use crate::system::{
     RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
     check_attached, check_roles, first_data_directory,
@@ -37,6 +39,8 @@ const MIB: u64 = 1 << 20;
 /// The system `command`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandSystem;
+
+pub static INSTALLED: CommandSystem = CommandSystem;
 
 /// Where everything is of a program that is about to start.
 struct ProgramDirectories {
@@ -303,6 +307,10 @@ fn wait_until_ready(
 impl System for CommandSystem {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn profile(&self) -> SystemProfile {
+        PROFILE
     }
 
     fn capabilities(&self) -> SystemCapabilities {

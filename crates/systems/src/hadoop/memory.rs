@@ -126,6 +126,12 @@ impl HadoopMemoryLayout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::hadoop::INSTALLED;
+    use crate::memory_plan::{ClientLoad, MemoryPlan};
+    use crate::system::System as _;
+
     use super::*;
 
     #[test]
@@ -148,5 +154,31 @@ mod tests {
                 }
             }
         }
+    }
+    fn plan(settings: &[(&str, &str)], budget_bytes: u64) -> Option<Result<MemoryPlan, String>> {
+        let settings: BTreeMap<String, String> =
+            settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        INSTALLED.memory(&settings, budget_bytes, ClientLoad::default())
+    }
+
+    #[test]
+    fn plan_tells_what_runs_at_once() {
+        let settings = [("datanodes", "4"), ("containers", "6"), ("replication", "3")];
+        let plan = plan(&settings, 16 << 30).unwrap().unwrap();
+        for (kind, expected) in
+            [("NameNode", 1), ("DataNode", 4), ("ResourceManager", 1), ("NodeManager", 1), ("task", 6)]
+        {
+            let count: u64 = plan.processes.iter().filter(|one| one.what == kind).map(|one| one.count).sum();
+            assert_eq!(count, expected, "{kind} of {plan:?}");
+        }
+        assert!(plan.process_bytes() < 16 << 30 && plan.page_cache_bytes() >= 128 << 20, "{plan:?}");
+    }
+
+    #[test]
+    fn memory_is_planned_before_start_unless_cluster_runs_already() {
+        let refused = plan(&[], 1 << 30).unwrap().unwrap_err();
+        assert!(refused.contains("is too small: expected at least"), "{refused}");
+        assert!(plan(&[], 64 << 30).unwrap().is_ok());
+        assert!(plan(&[("configuration", "/etc/hadoop/conf")], 16 << 30).is_none());
     }
 }

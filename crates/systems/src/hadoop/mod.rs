@@ -7,6 +7,7 @@ mod job_client;
 mod jobs;
 mod local_directories;
 mod memory;
+mod profile;
 mod site;
 mod start;
 mod yarn;

@@ -14,6 +14,7 @@ use super::cluster::{HadoopCluster, HadoopServers};
 use super::config::{HadoopConfig, SETTINGS, StoragePolicy};
 use super::job_client::{ClusterPlace, JobClient, SOURCES};
 use super::jobs::JOBS;
+use super::profile::PROFILE;
 use super::site::{HEARTBEAT_MS, HadoopSite};
 use super::yarn::{Yarn, YarnPlan};
 use crate::artifacts::{self, HADOOP};
@@ -25,10 +26,11 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::SystemPart;
 use crate::pid_namespace::program_of;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
-    JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
-    SystemResources, SystemSettings, check_attached, check_roles, first_data_directory,
+    ElsewhereSetting, JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities,
+    SystemError, SystemResources, SystemSettings, check_attached, check_roles, first_data_directory,
 };
 
 /// This limit only tells a stuck process from a slow one.
@@ -331,13 +333,17 @@ impl System for Hadoop {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             many_directories: true,
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
-            elsewhere: Some("configuration"),
+            elsewhere: Some(ElsewhereSetting { key: "configuration", example: "\"/etc/hadoop/conf\"" }),
             jobs: JOBS,
             ..SystemCapabilities::default()
         }
@@ -381,6 +387,11 @@ impl System for Hadoop {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn datanodes_with_own_storage(&self, _: &BTreeMap<String, String>) -> Option<u64> {
+        // Each DataNode has directories of its own on all devices.
+        Some(0)
     }
 
     fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {

@@ -3,6 +3,7 @@
 mod config;
 pub(crate) mod engine;
 pub(crate) mod memory;
+mod profile;
 mod start;
 
 pub use start::{INSTALLED, Je};

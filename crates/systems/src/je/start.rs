@@ -7,10 +7,12 @@ use std::time::Duration;
 use underlay_workload::client::Client;
 
 use super::config::{JeConfig, SETTINGS};
+use super::profile::PROFILE;
 use super::{NAME, engine};
 use crate::jvm::{self, JvmChild, JvmSpec};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::process_memory::resident_bytes;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
     LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
@@ -36,6 +38,10 @@ pub static INSTALLED: Je = Je;
 impl System for Je {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn profile(&self) -> SystemProfile {
+        PROFILE
     }
 
     fn capabilities(&self) -> SystemCapabilities {

@@ -5,6 +5,7 @@ mod formed;
 mod members;
 mod parts;
 mod places;
+mod profile;
 mod start;
 mod store;
 mod topology;

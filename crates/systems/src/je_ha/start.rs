@@ -13,6 +13,7 @@ use super::formed;
 use super::members::{MemberPlan, lead, network_options, start_all};
 use super::parts::parts;
 use super::places::directories;
+use super::profile::PROFILE;
 use super::store::JeHaStore;
 use super::topology::GroupMember;
 use crate::credentials::random_password;
@@ -21,8 +22,9 @@ use crate::je::engine;
 use crate::jvm::{self, JvmChild, JvmSpec};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::PlannedNode;
+use crate::nodes::{PlannedNode, share_by_whole_shards};
 use crate::parts::SystemPart;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
     LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
@@ -99,6 +101,10 @@ impl JeHa {
 impl System for JeHa {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn profile(&self) -> SystemProfile {
+        PROFILE
     }
 
     fn capabilities(&self) -> SystemCapabilities {
@@ -185,6 +191,11 @@ impl System for JeHa {
 
     fn copies(&self, settings: &BTreeMap<String, String>) -> u64 {
         JeHaConfig::resolve(settings, None).map_or(1, |config| config.replication())
+    }
+
+    fn share_of_fullest_node(&self, settings: &BTreeMap<String, String>, nodes: u64) -> f64 {
+        let shards = JeHaConfig::resolve(settings, None).map_or(1, |config| config.shards());
+        share_by_whole_shards(shards, self.copies(settings), nodes)
     }
 
     fn without_nodes(

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod config;
+mod profile;
 mod start;
 
-pub use start::Null;
+pub use start::{INSTALLED, Null};

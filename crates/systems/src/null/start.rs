@@ -7,6 +7,8 @@ use underlay_workload::client::Client;
 use underlay_workload::{KeysOnlyClient, NullClient};
 
 use super::config::{self, NullValues};
+use super::profile::PROFILE;
+use crate::profile::SystemProfile;
 use crate::system::{
     RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
 };
@@ -15,9 +17,15 @@ use crate::system::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Null;
 
+pub static INSTALLED: Null = Null;
+
 impl System for Null {
     fn name(&self) -> &'static str {
         "null"
+    }
+
+    fn profile(&self) -> SystemProfile {
+        PROFILE
     }
 
     fn capabilities(&self) -> SystemCapabilities {

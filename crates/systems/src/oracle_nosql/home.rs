@@ -93,6 +93,11 @@ impl KvHome {
         &self.directory
     }
 
+    /// Its version and where it is, for `underlay doctor`.
+    pub(super) fn describe(&self) -> String {
+        format!("{} in {}", self.version, self.directory.display())
+    }
+
     /// The classes of servers and tools.
     pub(super) fn server(&self) -> ClassPath {
         ClassPath::new().with_jar(&self.version, self.directory.join(SERVER))
@@ -102,15 +107,6 @@ impl KvHome {
     pub(super) fn client(&self) -> ClassPath {
         ClassPath::new().with_jar(&self.version, self.directory.join(CLIENT))
     }
-}
-
-/// For `underlay doctor`: where the installation is and its version.
-///
-/// # Errors
-/// The missing part, and how to get it.
-pub fn requirement() -> Result<String, SystemError> {
-    let home = KvHome::find(|name| std::env::var(name).ok())?;
-    Ok(format!("{} in {}", home.version, home.directory.display()))
 }
 
 fn missing(missing: String) -> SystemError {

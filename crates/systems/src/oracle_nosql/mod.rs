@@ -11,13 +11,14 @@ mod home;
 mod memory;
 mod parts;
 mod places;
+mod profile;
 mod reports;
 mod start;
 mod storage_node;
 mod store;
 mod tools;
 
-pub use home::{KvHome, requirement};
+pub use home::KvHome;
 pub use start::{INSTALLED, OracleNosql};
 
 const NAME: &str = "oracle-nosql";

@@ -15,19 +15,21 @@ use super::formed;
 use super::home::KvHome;
 use super::parts::parts;
 use super::places::{name, places};
+use super::profile::PROFILE;
 use super::reports::StoreTopology;
 use super::storage_node::{STORE, StorageNode, StorageNodePlan, endpoint, run_parallel};
 use super::store::{DeployedStore, RunningNosql};
 use crate::java::Java;
 use crate::memory_plan::{ClientLoad, MemoryPlan};
 use crate::network_namespace::NetworkNamespace;
-use crate::nodes::PlannedNode;
+use crate::nodes::{PlannedNode, share_by_whole_shards};
 use crate::parts::SystemPart;
 use crate::pid_namespace::{NamespaceMounts, contained};
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
-    LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources,
-    SystemSettings,
+    ElsewhereSetting, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
+    SystemResources, SystemSettings,
 };
 
 /// A client's timeout if the settings have none.
@@ -69,6 +71,10 @@ impl System for OracleNosql {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             caches_records: true,
@@ -76,7 +82,7 @@ impl System for OracleNosql {
             many_directories: true,
             many_nodes: true,
             settings: SETTINGS,
-            elsewhere: Some("helpers"),
+            elsewhere: Some(ElsewhereSetting { key: "helpers", example: "[\"10.0.0.1:5000\"]" }),
             spreads_data: true,
             ..SystemCapabilities::default()
         }
@@ -150,6 +156,11 @@ impl System for OracleNosql {
         NosqlConfig::resolve(settings, None).map_or(1, |config| config.replication())
     }
 
+    fn share_of_fullest_node(&self, settings: &BTreeMap<String, String>, nodes: u64) -> f64 {
+        let shards = NosqlConfig::resolve(settings, None).map_or(1, |config| config.shards());
+        share_by_whole_shards(shards, self.copies(settings), nodes)
+    }
+
     fn memory(
         &self,
         settings: &BTreeMap<String, String>,
@@ -173,8 +184,8 @@ impl System for OracleNosql {
         NosqlConfig::resolve(settings, None).ok()?.without(away as u64)
     }
 
-    fn supplied(&self) -> Result<(), SystemError> {
-        self.home().map(drop)
+    fn supplied(&self) -> Option<Result<String, SystemError>> {
+        Some(self.home().map(|home| home.describe()))
     }
 
     fn prepare(&self, progress: &dyn Fn(&LoadProgress)) -> Result<(), SystemError> {

@@ -3,6 +3,7 @@
 mod client;
 mod config;
 pub mod engine;
+mod profile;
 mod start;
 mod statistics;
 mod store;

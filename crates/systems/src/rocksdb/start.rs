@@ -13,11 +13,13 @@ use underlay_files::scratch_dir;
 use underlay_workload::client::{Client, ClientError, FieldSelection};
 
 use super::client::RocksdbClient;
-use super::config::{MIN_BUDGET_BYTES, RocksdbConfig, SETTINGS};
+use super::config::{MIN_BUDGET_BYTES, RocksdbCompaction, RocksdbConfig, SETTINGS};
 use super::engine::EngineArguments;
+use super::profile::PROFILE;
 use crate::child::{ChildProcess, OBITUARY_WAIT};
 use crate::connection::{FramedConnection, SocketPath};
 use crate::memory_plan::{ClientLoad, MemoryPlan};
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
     RunningSystem, StoragePaths, System, SystemCapabilities, SystemError, SystemResources, SystemSettings,
@@ -71,6 +73,10 @@ impl System for Rocksdb {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             scan: true,
@@ -109,6 +115,11 @@ impl System for Rocksdb {
 
     fn compresses(&self, settings: &BTreeMap<String, String>) -> bool {
         RocksdbConfig::resolve(settings, MIN_BUDGET_BYTES).is_ok_and(|config| config.compresses())
+    }
+
+    fn compacts_everything(&self, settings: &BTreeMap<String, String>) -> bool {
+        let config = RocksdbConfig::resolve(settings, MIN_BUDGET_BYTES);
+        config.is_ok_and(|config| config.compaction == RocksdbCompaction::Universal)
     }
 
     fn start(

@@ -210,6 +210,12 @@ impl SparkMemoryLayout {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::memory_plan::{ClientLoad, MemoryPlan};
+    use crate::spark::INSTALLED;
+    use crate::system::System as _;
+
     use super::*;
 
     #[test]
@@ -258,5 +264,35 @@ mod tests {
                 }
             }
         }
+    }
+    fn plan(settings: &[(&str, &str)], budget_bytes: u64) -> Option<Result<MemoryPlan, String>> {
+        let settings: BTreeMap<String, String> =
+            settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        INSTALLED.memory(&settings, budget_bytes, ClientLoad::default())
+    }
+
+    #[test]
+    fn plan_tells_what_runs_at_once() {
+        let count = |plan: &MemoryPlan, kind: &str| {
+            plan.processes.iter().filter(|one| one.what == kind).map(|one| one.count).sum::<u64>()
+        };
+        let on_hdfs = plan(&[("executors", "3")], 16 << 30).unwrap().unwrap();
+        for (kind, expected) in [("Spark worker", 1), ("driver", 1), ("executor", 3), ("DataNode", 3)] {
+            assert_eq!(count(&on_hdfs, kind), expected, "{kind} of {on_hdfs:?}");
+        }
+        let on_store = plan(&[("store", "s3a"), ("osds", "3")], 16 << 30).unwrap().unwrap();
+        assert_eq!((count(&on_store, "OSD"), count(&on_store, "DataNode")), (3, 0));
+        assert!(on_store.cache_bytes() > on_store.page_cache_bytes(), "OSDs have own caches: {on_store:?}");
+        for one in [on_hdfs, on_store] {
+            assert!(one.process_bytes() < 16 << 30 && one.page_cache_bytes() >= 128 << 20, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_planned_before_start_unless_storage_decides() {
+        let refused = plan(&[], 1 << 30).unwrap().unwrap_err();
+        assert!(refused.contains("is too small: expected at least"), "{refused}");
+        assert!(plan(&[], 64 << 30).unwrap().is_ok());
+        assert!(plan(&[("store", "s3a")], 16 << 30).is_none(), "as many OSDs as it has directories");
     }
 }

@@ -17,6 +17,7 @@ mod master;
 mod memory;
 mod on_yarn;
 mod parts;
+mod profile;
 mod servers;
 mod shuffle_service;
 mod start;

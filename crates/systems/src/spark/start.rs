@@ -23,6 +23,7 @@ use super::manager::ClusterManager;
 use super::memory::{CacheKind, ManagerKind, StoreKind};
 use super::on_yarn;
 use super::parts::parts;
+use super::profile::PROFILE;
 use super::servers::{ServerPlan, SparkServers, worker_name};
 use super::store::{GivenLocation, SparkStore};
 use super::version::{SparkVersion, VERSIONS};
@@ -36,10 +37,11 @@ use crate::network_namespace::NetworkNamespace;
 use crate::nodes::PlannedNode;
 use crate::parts::SystemPart;
 use crate::private_file::write_private;
+use crate::profile::SystemProfile;
 use crate::setting::about_memory;
 use crate::system::{
-    JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities, SystemError,
-    SystemResources, SystemSettings, check_roles, make_on,
+    ElsewhereSetting, JobTakes, LoadProgress, RunningSystem, StoragePaths, System, SystemCapabilities,
+    SystemError, SystemResources, SystemSettings, check_roles, make_on,
 };
 use crate::tun_link::FAR;
 use underlay_record::NodeRole;
@@ -382,13 +384,17 @@ impl System for Spark {
         NAME
     }
 
+    fn profile(&self) -> SystemProfile {
+        PROFILE
+    }
+
     fn capabilities(&self) -> SystemCapabilities {
         SystemCapabilities {
             many_directories: true,
             spreads_data: true,
             roles: ROLES,
             settings: SETTINGS,
-            elsewhere: Some("master"),
+            elsewhere: Some(ElsewhereSetting { key: "master", example: "\"spark://10.0.0.1:7077\"" }),
             jobs: JOBS,
             ..SystemCapabilities::default()
         }
@@ -506,6 +512,11 @@ impl System for Spark {
             StoreKind::S3a => config.osds.map(|osds| ceph::planned_nodes(count(osds))).unwrap_or_default(),
         };
         workers.chain(store).collect()
+    }
+
+    fn datanodes_with_own_storage(&self, _: &BTreeMap<String, String>) -> Option<u64> {
+        // Each DataNode has directories of its own on all devices.
+        Some(0)
     }
 
     fn parts(&self, paths: &StoragePaths, settings: &BTreeMap<String, String>) -> Vec<SystemPart> {

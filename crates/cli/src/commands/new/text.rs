@@ -5,9 +5,10 @@ use std::path::Path;
 
 use underlay_config::units::format_bytes;
 use underlay_report::quantity;
+use underlay_systems::first_study::{FirstWork, RunTimes};
 
 use super::storage::{NewStorage, NewStorageSource};
-use super::system::{NewSystem, NewWork, RunTimes};
+use super::system::NewSystem;
 use crate::exit_codes::ExitFailure;
 
 /// Sizes of a study are a thousandth here, if its devices are large enough for that.
@@ -35,8 +36,7 @@ pub(super) fn write(
         if directories > 1 && !system.capabilities.many_directories {
             return Err(ExitFailure::Mistake(format!(
                 "'{}' gives {directories} directories, and {} uses one: choose a striped layout or devices such as hddx6",
-                storage.name,
-                system.title()
+                storage.name, system.title
             )));
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn write(
 
 /// The largest round factor by which all devices still hold the data.
 fn data_scale(system: &NewSystem, storages: &[NewStorage], apart: bool) -> u64 {
-    let needed = (system.data_bytes as f64 * system.room) as u64;
+    let needed = (system.first.data_bytes as f64 * system.first.room) as u64;
     let fits = |factor: u64| {
         storages.iter().all(|storage| {
             let Some((smallest, all)) = storage.room_bytes(apart) else { return true };
@@ -80,7 +80,7 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &NewSystem, stora
         line(&format!("baseline = \"{}\"", names[0]), "the storage that the others are compared with");
     let question = match system.capabilities.keeps_nothing {
         true => "How much load can this machine generate?".to_owned(),
-        false => format!("What does different storage do to {}?", system.title()),
+        false => format!("What does different storage do to {}?", system.title),
     };
     let _ = write!(
         text,
@@ -95,13 +95,13 @@ fn heading(text: &mut String, name: &str, file: &Path, system: &NewSystem, stora
          {baseline}\n\n",
         // A second line of a name would be read as a part of the study.
         file = file.display().to_string().replace('\n', " "),
-        system = system.title(),
+        system = system.title,
         list = names.join(", "),
     );
 }
 
 fn section_of_system(text: &mut String, system: &NewSystem, data: u64) {
-    let _ = match system.memory_bytes {
+    let _ = match system.first.memory_bytes {
         Some(_) => writeln!(
             text,
             "# The data system. All its memory comes out of one budget: its own and the kernel's page cache."
@@ -109,10 +109,10 @@ fn section_of_system(text: &mut String, system: &NewSystem, data: u64) {
         None => writeln!(text, "# Stores nothing: it shows what the load generator itself can do."),
     };
     let _ = writeln!(text, "[system.{}]", system.name);
-    if let Some(bytes) = system.memory_bytes {
+    if let Some(bytes) = system.first.memory_bytes {
         let _ = writeln!(text, "memory = \"{}\"", format_bytes(bytes * data));
     }
-    if let Some(fixed) = system.fixed_memory {
+    if let Some(fixed) = system.first.fixed_memory {
         let fixed = format!("fixed_memory = \"{fixed}\"");
         let _ = writeln!(
             text,
@@ -120,7 +120,7 @@ fn section_of_system(text: &mut String, system: &NewSystem, data: u64) {
             line(&fixed, "what its processes take however small the data are: not scaled")
         );
     }
-    let _ = writeln!(text, "{}", system.settings);
+    let _ = writeln!(text, "{}", system.first.settings);
 }
 
 fn section_of_storage(text: &mut String, storage: &NewStorage, apart: bool) {
@@ -147,13 +147,13 @@ fn section_of_storage(text: &mut String, storage: &NewStorage, apart: bool) {
 }
 
 fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
-    let bytes = format_bytes(system.data_bytes * data);
-    let _ = match &system.work {
-        NewWork::Requests { mixes, threads } => {
+    let bytes = format_bytes(system.first.data_bytes * data);
+    let _ = match &system.first.work {
+        FirstWork::Requests { mixes, threads } => {
             let amount = format!("data = \"{bytes}\"");
-            let amount = match system.memory_bytes {
+            let amount = match system.first.memory_bytes {
                 Some(memory_bytes) => {
-                    let times = quantity::number(system.data_bytes as f64 / memory_bytes as f64, 2);
+                    let times = quantity::number(system.first.data_bytes as f64 / memory_bytes as f64, 2);
                     let times = times.trim_end_matches(".0");
                     line(&amount, &format!("{times} times the memory, so that reads go to the storage"))
                 }
@@ -173,7 +173,7 @@ fn section_of_workload(text: &mut String, system: &NewSystem, data: u64) {
                 line("# rate = [5_000, \"max\"]", "operations a second; without it as many as it takes"),
             )
         }
-        NewWork::Jobs { jobs } => writeln!(
+        FirstWork::Jobs { jobs } => writeln!(
             text,
             "# The load: batch jobs, each a cell of its own.\n\
              [workload.batch]\n\
@@ -195,8 +195,8 @@ fn section_of_machine(text: &mut String) {
 }
 
 fn section_of_run(text: &mut String, system: &NewSystem, storages: &[NewStorage], is_modelled: bool) {
-    let Some(RunTimes { modelled, of_disks, wall }) = &system.times else {
-        let _ = write!(text, "# How often each job runs.\n[run]\n{}", system.run);
+    let Some(RunTimes { modelled, of_disks, wall }) = &system.first.times else {
+        let _ = write!(text, "# How often each job runs.\n[run]\n{}", system.first.run);
         return;
     };
     let (clock, times) = match is_modelled {
@@ -207,7 +207,7 @@ fn section_of_run(text: &mut String, system: &NewSystem, storages: &[NewStorage]
     let _ = write!(
         text,
         "# How long and how often each cell is measured, in random order. These are times on {clock}.\n[run]\n{times}{}",
-        system.run,
+        system.first.run,
     );
 }
 

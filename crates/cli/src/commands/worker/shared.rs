@@ -13,21 +13,27 @@ use underlay_workload::client::{Client, ClientError};
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A system that would be started for one host is no system that others reach.
 pub(super) fn check(system: &str, settings: &BTreeMap<String, String>) -> Result<(), String> {
-    let runs_elsewhere = underlay_systems::find(system).is_some_and(|system| {
+    let is_reached = underlay_systems::find(system).is_some_and(|system| {
         let capabilities = system.capabilities();
         // Jobs are not divided among workers, and their driver would run here on a coordinator's word.
-        capabilities.jobs.is_empty() && capabilities.runs_elsewhere(settings)
+        capabilities.keeps_nothing || capabilities.jobs.is_empty() && capabilities.runs_elsewhere(settings)
     });
-    if system == "null" || runs_elsewhere {
+    if is_reached {
         return Ok(());
     }
-    let ways = underlay_systems::names().into_iter().filter_map(|name| {
-        let capabilities = underlay_systems::find(name)?.capabilities();
-        let key = capabilities.elsewhere.filter(|_| capabilities.jobs.is_empty())?;
-        Some(format!("{name} with --set {key}=..."))
+    let ways = underlay_systems::all().filter_map(|system| {
+        let capabilities = system.capabilities();
+        let setting = capabilities.elsewhere.filter(|_| capabilities.jobs.is_empty())?;
+        Some(format!("{} with --set {}=...", system.name(), setting.key))
     });
     let ways: Vec<String> = ways.collect();
-    Err(format!("workers need a system that is already running: expected {}, or null", ways.join(", ")))
+    let null_systems = underlay_systems::all().filter(|system| system.capabilities().keeps_nothing);
+    let null_systems: Vec<&str> = null_systems.map(|system| system.name()).collect();
+    Err(format!(
+        "workers need a system that is already running: expected {}, or {}",
+        ways.join(", "),
+        null_systems.join(", ")
+    ))
 }
 
 /// State that is held while a worker asks a system. It goes with the last connection.

@@ -5,13 +5,13 @@ use underlay_record::BetterDirection;
 
 use super::{RatioSubject, StorageEffect, left_out_by_hand, throughput_clauses};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{ComparisonRow, RunComparison, system_title};
+use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
 use crate::statistics::ratio::RatioDifference;
 
 /// Of these rows of the system, those that are benchmarks.
 pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&ComparisonRow]) -> String {
-    let title = system_title(system);
+    let title = comparison.system_title(system);
     let rows: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.is_benchmark()).collect();
     let baseline = comparison.baseline;
     let Some(baseline_index) = comparison.baseline_index() else {

@@ -1,13 +1,13 @@
 //! The answer for a system of batch jobs: how many times as fast each storage does them.
 
 use super::{RatioSubject, StorageEffect, left_out_by_hand, throughput_clauses};
-use crate::comparison::{ComparisonRow, RunComparison, system_title};
+use crate::comparison::{ComparisonRow, RunComparison};
 use crate::quantity;
 use crate::statistics::ratio::RatioDifference;
 
 /// Of these rows of the system, those that are jobs.
 pub(super) fn about_system(comparison: &RunComparison, system: &str, rows: &[&ComparisonRow]) -> String {
-    let title = system_title(system);
+    let title = comparison.system_title(system);
     let rows: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.is_job()).collect();
     let Some(baseline_index) = comparison.baseline_index() else {
         return format!(

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{ReportPage, swatch};
 use crate::cell::directories::{self, DirectoryFigures, DirectoryGroup};
-use crate::comparison::{ComparisonRow, system_title};
+use crate::comparison::ComparisonRow;
 use crate::output::terminal::jobs::{OfStorage, counted, over_all_jobs, range, roles};
 use crate::quantity;
 
@@ -29,7 +29,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
             "no more than one on a slow device; split into more directories, the fast device gets more."
         }
         @for (system, storages) in &of_systems {
-            @if of_systems.len() > 1 { h3 { (system_title(system)) } }
+            @if of_systems.len() > 1 { h3 { (page.comparison.system_title(system)) } }
             (table(page, storages))
             (words(page, storages))
             @for (storage, all) in storages { (each(page, *storage, all)) }

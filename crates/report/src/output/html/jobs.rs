@@ -11,7 +11,7 @@ use super::summary::{inputs_badge, not_measured, ratio_field, verdict_badge};
 use super::throughput::{GROUPS_ACROSS, description};
 use super::{ReportPage, figure, swatch};
 use crate::cell::jobs::{JobFigures, phases};
-use crate::comparison::{CellResult, ComparisonRow, mix_title, system_title};
+use crate::comparison::{CellResult, ComparisonRow, mix_title};
 use crate::output::terminal::jobs::words_on_repetitions;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::{ConfidenceInterval, IntervalEstimate};
@@ -34,7 +34,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
         @for system in &page.comparison.systems {
             @let of_system: Vec<&ComparisonRow> = rows.iter().copied().filter(|row| row.system == *system).collect();
             @if !of_system.is_empty() {
-                @if page.comparison.systems.len() > 1 { h3 { (system_title(system)) } }
+                @if page.comparison.systems.len() > 1 { h3 { (page.comparison.system_title(system)) } }
                 (page.legend())
                 (performance_pictures(page, &of_system))
                 (duration_pictures(page, &of_system))

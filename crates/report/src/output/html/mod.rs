@@ -37,7 +37,7 @@ mod wear;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use underlay_record::RunExplanation;
 
-use crate::comparison::{ComparisonRow, RunComparison, group_by_mix, mix_title, system_title, work_title};
+use crate::comparison::{ComparisonRow, RunComparison, group_by_mix, mix_title, work_title};
 use crate::findings::answer;
 use crate::findings::warnings::{self, ReportWarning};
 use crate::load::LoadedRun;
@@ -72,7 +72,7 @@ impl ReportPage<'_> {
     /// How the workload is called where several systems need telling apart.
     fn row_label(&self, row: &ComparisonRow) -> String {
         if self.comparison.systems.len() > 1 {
-            format!("{}, {}", system_title(row.system), row.label())
+            format!("{}, {}", self.comparison.system_title(row.system), row.label())
         } else {
             row.label().to_owned()
         }
@@ -86,7 +86,7 @@ impl ReportPage<'_> {
 
     fn mix_heading(&self, system: &str, mix: &str) -> String {
         if self.comparison.systems.len() > 1 {
-            format!("{}, {}", system_title(system), mix_title(mix))
+            format!("{}, {}", self.comparison.system_title(system), mix_title(mix))
         } else {
             mix_title(mix)
         }
@@ -96,7 +96,7 @@ impl ReportPage<'_> {
     fn heading(&self, system: &str, mix: &str, rows: &[&ComparisonRow]) -> String {
         match rows.first().filter(|row| row.is_benchmark()) {
             Some(row) if self.comparison.systems.len() > 1 => {
-                format!("{}, {}", system_title(system), work_title(row.cell))
+                format!("{}, {}", self.comparison.system_title(system), work_title(row.cell))
             }
             Some(row) => work_title(row.cell),
             None => self.mix_heading(system, mix),

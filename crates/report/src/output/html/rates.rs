@@ -8,8 +8,8 @@ use super::charts::{ChartLine, LineChart};
 use super::drawing::{AltText, ChartAxis};
 use super::throughput::rate_label;
 use super::{ReportPage, figure, swatch};
+use crate::comparison::ComparisonRow;
 use crate::comparison::rates::{self, RateSeries};
-use crate::comparison::{ComparisonRow, system_title};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::IntervalEstimate;
 use crate::statistics::operation::{LatencyPick, SHOWN};
@@ -38,7 +38,7 @@ pub(super) fn section(page: &ReportPage) -> Option<Markup> {
 
 fn heading(page: &ReportPage, series: &RateSeries) -> String {
     if page.comparison.systems.len() > 1 {
-        format!("{}, {}", system_title(series.system), series.label)
+        format!("{}, {}", page.comparison.system_title(series.system), series.label)
     } else {
         series.label.clone()
     }

@@ -1,8 +1,8 @@
 //! The effect of compactions on operations.
 
 use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::background::CompactionComparison;
-use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::{EstimateRatio, RatioDifference};
 
@@ -14,7 +14,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
-            _ => format!("{}, {}", system_title(row.system), row.label()),
+            _ => format!("{}, {}", comparison.system_title(row.system), row.label()),
         };
         for (storage, one) in found {
             let mean = |window: Option<crate::comparison::background::CompactionWindow>| {

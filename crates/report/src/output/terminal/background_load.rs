@@ -1,8 +1,8 @@
 //! The background load.
 
 use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::background_load::BackgroundLoad;
-use crate::comparison::{RunComparison, system_title};
 use crate::quantity;
 
 /// A table; empty where nothing went on.
@@ -16,7 +16,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     for (row, found) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
-            _ => format!("{}, {}", system_title(row.system), row.label()),
+            _ => format!("{}, {}", comparison.system_title(row.system), row.label()),
         };
         for (storage, one) in found {
             layout.table.add_row(vec![

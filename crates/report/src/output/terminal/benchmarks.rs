@@ -2,7 +2,7 @@
 
 use super::{CellStyle, TableLayout, TablePaint, certificate_mark, reason_not_measured, state_of, wrap};
 use crate::cell::benchmark::NamedFigure;
-use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison, system_title, work_title};
+use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison, work_title};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::ratio::RatioDifference;
@@ -18,7 +18,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     for row in &rows {
         let heading = match comparison.systems.len() {
             0 | 1 => work_title(row.cell),
-            _ => format!("{}, {}", system_title(row.system), work_title(row.cell)),
+            _ => format!("{}, {}", comparison.system_title(row.system), work_title(row.cell)),
         };
         out.push('\n');
         for line in wrap(&heading, width, "") {

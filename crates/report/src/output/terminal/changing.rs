@@ -1,8 +1,8 @@
 //! Rates that change while they are measured, stretch by stretch.
 
 use super::{CellStyle, TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::changing;
-use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 
 /// A table for each workload whose rate changes; empty where none does.
@@ -38,7 +38,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         layout.finish(&[0, 2]);
         let name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
-            _ => format!("{}, {}", system_title(row.system), row.label()),
+            _ => format!("{}, {}", comparison.system_title(row.system), row.label()),
         };
         out.push('\n');
         for line in wrap(&format!("While the rate changes: {name}"), width, "") {

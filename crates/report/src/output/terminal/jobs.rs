@@ -7,7 +7,7 @@ use super::{
 use crate::cell::activity;
 use crate::cell::directories::{self, DirectoryFigures};
 use crate::cell::jobs::JobFigures;
-use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison, system_title};
+use crate::comparison::{CellOutcome, CellResult, ComparisonRow, RunComparison};
 use crate::findings::warnings;
 use crate::quantity::{self, ABSENT};
 use crate::statistics::IntervalEstimate;
@@ -23,7 +23,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         }
         let suffix = match comparison.systems.len() {
             0 | 1 => String::new(),
-            _ => format!(", {}", system_title(system)),
+            _ => format!(", {}", comparison.system_title(system)),
         };
         out += &heading(
             &format!(

@@ -1,8 +1,8 @@
 //! Nodes that went away.
 
 use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::node_events::{COLUMNS, LEGEND, figures, group_by_row, node_event_in_words};
-use crate::comparison::{RunComparison, system_title};
 
 /// A table of what happened and what clients noticed; empty where no node went.
 pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) -> String {
@@ -17,7 +17,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
     for (row, departures) in &rows {
         let mut name = match comparison.systems.len() {
             0 | 1 => row.label().to_owned(),
-            _ => format!("{}, {}", system_title(row.system), row.label()),
+            _ => format!("{}, {}", comparison.system_title(row.system), row.label()),
         };
         for one in departures {
             let storage = comparison.storages[one.storage].to_owned();

@@ -1,8 +1,8 @@
 //! Rates that were looked for, with what bounds them.
 
 use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::search;
-use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 
 /// A table for each latency that rates were to keep to; empty where none was looked for.
@@ -24,7 +24,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         for row in rows.iter().filter(|row| row.cell.rate_within() == Some(bound)) {
             let mut name = match comparison.systems.len() {
                 0 | 1 => search::label(row),
-                _ => format!("{}, {}", system_title(row.system), search::label(row)),
+                _ => format!("{}, {}", comparison.system_title(row.system), search::label(row)),
             };
             for result in row.cells.iter().flatten() {
                 let mut storage = result.cell.storage.clone();

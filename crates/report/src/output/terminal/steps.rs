@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{TableLayout, TablePaint, wrap};
+use crate::comparison::RunComparison;
 use crate::comparison::rates::{self, RateSeries};
-use crate::comparison::{RunComparison, system_title};
 use crate::quantity::{self, ABSENT};
 use crate::statistics::IntervalEstimate;
 use crate::statistics::operation::SHOWN;
@@ -33,7 +33,7 @@ pub(super) fn text(comparison: &RunComparison, width: usize, paint: TablePaint) 
         };
         let system = match comparison.systems.len() {
             0 | 1 => String::new(),
-            _ => format!("{}, ", system_title(series.system)),
+            _ => format!("{}, ", comparison.system_title(series.system)),
         };
         for line in wrap(&format!("Over offered rates: {system}{}", series.label), width, "") {
             out += &format!("\n{}\n", paint.bold(&line));

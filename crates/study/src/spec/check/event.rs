@@ -3,6 +3,7 @@
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use underlay_record::{NodeChoice, NodeRole, NodeShard};
 use underlay_systems::nodes::PlannedNode;
+use underlay_systems::system::System;
 
 use super::fault::check_time;
 use crate::spec::model::{EventSpec, StorageSource};
@@ -78,7 +79,7 @@ fn report_no_nodes(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
     let (message, help) = if is_external {
         (
             format!("{} is for a cluster that runs already: {}", title(&site.spec), names.join(", ")),
-            "underlay stops and kills only what it has started",
+            "underlay stops and kills only what it has started".to_owned(),
         )
     } else {
         (
@@ -87,10 +88,25 @@ fn report_no_nodes(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
                 title(&site.spec),
                 names.join(", ")
             ),
-            "give a system that can have them `nodes = 3`: cassandra, accumulo, je-ha, oracle-nosql; hadoop has `datanodes`",
+            help_with_nodes(),
         )
     };
     Diagnostic::error(span, message, "expected a system whose nodes can go away one by one").with_help(help)
+}
+
+/// The systems that can have several nodes, by the setting that says how many.
+fn help_with_nodes() -> String {
+    let has_datanodes = |system: &&dyn System| {
+        let capabilities = system.capabilities();
+        !capabilities.many_nodes && capabilities.settings.iter().any(|(key, _)| *key == "datanodes")
+    };
+    let names =
+        |systems: Vec<&dyn System>| systems.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+    format!(
+        "give a system that can have them `nodes = 3`: {}; or `datanodes`: {}",
+        names(underlay_systems::all().filter(|system| system.capabilities().many_nodes).collect()),
+        names(underlay_systems::all().filter(has_datanodes).collect())
+    )
 }
 
 fn check_for(

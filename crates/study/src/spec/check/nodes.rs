@@ -20,16 +20,8 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
     if nodes <= 1 {
         return 1.0;
     }
-    let copies = storage.spec.copies_of(system).min(nodes);
-    if !matches!(system.kind.as_str(), "je-ha" | "oracle-nosql") {
-        return copies as f64 / nodes as f64;
-    }
-    let settings = storage.spec.settings_of(system);
-    let number = |key: &str| settings.get(key).and_then(|text| text.parse::<u64>().ok());
-    let capacity = number("capacity").unwrap_or(1);
-    let shards = number("shards").unwrap_or(capacity.saturating_mul(nodes) / copies).max(1);
-    // Whole members of shards are placed, so one node may have one more than another.
-    shards.saturating_mul(copies).div_ceil(nodes) as f64 / shards as f64
+    let Some(kind) = underlay_systems::find(&system.kind) else { return 1.0 };
+    kind.share_of_fullest_node(&system.with_nodes(storage.spec.settings_of(system)), nodes)
 }
 
 /// A storage that each node of this system would have to itself.
@@ -65,18 +57,11 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
 
 /// DataNodes are what has storages of its own in HDFS, however many nodes there are above it.
 fn check_datanodes(storage: &StorageSite, title: &str, system: &SystemSite, findings: &mut Diagnostics) {
-    let settings = storage.spec.settings_of(&system.spec);
-    let number = |key: &str| settings.get(key).and_then(|text| text.parse::<u32>().ok());
+    let settings = system.spec.with_nodes(storage.spec.settings_of(&system.spec));
     let nodes = storage.spec.under(&system.spec).nodes;
-    let datanodes = match system.spec.kind.as_str() {
-        "accumulo" => {
-            number("datanodes").unwrap_or(system.spec.nodes.max(number("replication").unwrap_or(1)))
-        }
-        // It takes one storage for all.
-        "hadoop" | "spark" => 0,
-        _ => return,
-    };
-    if datanodes == nodes {
+    let kind = underlay_systems::find(&system.spec.kind);
+    let Some(datanodes) = kind.and_then(|kind| kind.datanodes_with_own_storage(&settings)) else { return };
+    if datanodes == u64::from(nodes) {
         return;
     }
     let (message, help) = match datanodes {

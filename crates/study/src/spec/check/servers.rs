@@ -2,6 +2,7 @@
 //! besides the compared one.
 
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
+use underlay_systems::system::ElsewhereSetting;
 use underlay_workload::{OperationKind, OperationMix};
 
 use super::nodes;
@@ -178,28 +179,13 @@ pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &
     }
 }
 
-/// An example of each setting by which a system is a cluster that runs already.
-const ENDPOINTS: [(&str, &str); 5] = [
-    ("endpoints", "[\"10.0.0.1:9042\"]"),
-    ("configuration", "\"/etc/hadoop/conf\""),
-    ("helpers", "[\"10.0.0.1:5000\"]"),
-    ("zookeepers", "\"10.0.0.1:2181\""),
-    ("master", "\"spark://10.0.0.1:7077\""),
-];
-
-/// The one of them that a system knows.
-fn endpoints_of(system: &SystemSite) -> Option<(&'static str, &'static str)> {
-    let endpoint_key = system.capabilities?.elsewhere?;
-    ENDPOINTS.into_iter().find(|&(key, _)| key == endpoint_key)
-}
-
 /// A cluster that runs already has its own storage, and no other one can be put under it.
 pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
         for system in &sites.systems {
             let settings = storage.spec.settings_of(&system.spec);
-            let endpoints = endpoints_of(system);
-            let written = endpoints.and_then(|(key, _)| settings.get(key));
+            let cluster_setting = system.capabilities.and_then(|capabilities| capabilities.elsewhere);
+            let written = cluster_setting.and_then(|setting| settings.get(setting.key));
             // Of a storage's own settings, since these may differ from the system's.
             let has_endpoints = written.is_some_and(|list| !list.trim().is_empty());
             let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
@@ -211,8 +197,8 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
                             "{title} is that of a running cluster, but [system.{}] is not one",
                             system.spec.name
                         ),
-                        match endpoints {
-                            Some((key, example)) => {
+                        match cluster_setting {
+                            Some(ElsewhereSetting { key, example }) => {
                                 format!("expected `system = {{ {key} = {example} }}` beside it")
                             }
                             None => format!("{} runs inside one process", system.spec.kind),
@@ -228,7 +214,10 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
                     )
                     .with_context(
                         key,
-                        format!("`{}` makes this system one", endpoints.map_or("", |(key, _)| key)),
+                        format!(
+                            "`{}` makes this system one",
+                            cluster_setting.map_or("", |setting| setting.key)
+                        ),
                     ),
                 ),
                 _ => {}
@@ -305,23 +294,6 @@ pub(super) fn check_settings_of_storages(sites: &SectionSites, findings: &mut Di
                     check_settings(kind, nodes, &merged, &title, span, findings);
                 }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn external_settings_are_known_endpoints() {
-        for name in underlay_systems::names() {
-            let Some(endpoint_key) =
-                underlay_systems::find(name).and_then(|kind| kind.capabilities().elsewhere)
-            else {
-                continue;
-            };
-            assert!(ENDPOINTS.iter().any(|&(key, _)| key == endpoint_key), "{name}: {endpoint_key}");
         }
     }
 }

@@ -124,6 +124,13 @@ pub(in crate::spec) struct SystemSite {
     pub capabilities: Option<SystemCapabilities>,
 }
 
+impl SystemSite {
+    /// Whether its system stores nothing of what is written.
+    pub(in crate::spec) fn keeps_nothing(&self) -> bool {
+        self.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing)
+    }
+}
+
 /// What the sections of all systems say.
 #[derive(Default)]
 pub(in crate::spec) struct SystemSections {
@@ -216,11 +223,10 @@ fn read_system(
 }
 
 /// The system that somebody means who calls it something else.
-fn another_name(kind: &str) -> Option<&'static str> {
-    match kind.to_ascii_lowercase().as_str() {
-        "oraclenosql" | "oracle" | "kvstore" => Some("oracle-nosql"),
-        _ => None,
-    }
+fn find_alias(kind: &str) -> Option<&'static str> {
+    let kind = kind.to_ascii_lowercase();
+    let found = underlay_systems::all().find(|system| system.profile().aliases.contains(&kind.as_str()));
+    found.map(System::name)
 }
 
 fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'static dyn System> {
@@ -229,7 +235,7 @@ fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'s
         let names = underlay_systems::names();
         let list = format!("expected one of {}", names.join(", "));
         let message = format!("unknown system `{}`", kind.value.escape_debug());
-        let meant = another_name(&kind.value).or_else(|| closest(&kind.value, names.iter().copied()));
+        let meant = find_alias(&kind.value).or_else(|| closest(&kind.value, names.iter().copied()));
         findings.push(match meant {
             Some(meant) => Diagnostic::error(kind.span.clone(), message, format!("did you mean `{meant}`?"))
                 .with_help(list),
