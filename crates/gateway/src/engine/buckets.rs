@@ -8,6 +8,7 @@ use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 use underlay_sync::rate_limited_log::RateLimitedLog;
 
+use super::placing::KeyClaims;
 use super::regions::PrefixRegions;
 use super::sent::OfBucket;
 use super::suitable::StoreAge;
@@ -99,6 +100,7 @@ impl GatewayEngine {
             is_unlisted: AtomicBool::new(false),
             is_going: AtomicBool::new(false),
             gate: tokio::sync::RwLock::default(),
+            claims: KeyClaims::default(),
         })
     }
 

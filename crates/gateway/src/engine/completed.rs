@@ -63,7 +63,9 @@ impl GatewayEngine {
             let effect = RequestEffect::put(&record.etag, record.size_bytes, &record.headers);
             let following = state.backend.follow_within(&name.key, effect, engine.setup.patience).await?;
             let only = only_of(&state, &name.key, &conditions).await?;
+            let claim = engine.claim_shared(&state, &name.key)?;
             let sent = following.watch(engine.send_completed(&state, &name, &record, &only, &pass)).await;
+            drop(claim);
             engine.forget_found(&state, &name.key);
             if let Some(etag) = hide_unclear_verdict(sent, following.may_land())? {
                 stored.etag = bare(&etag).to_owned();

@@ -95,6 +95,7 @@ impl GatewayEngine {
         let (version, is_directory) = (self.number(), target.backend.kind == BackendKind::Directory);
         let (object, fence) = (to.clone(), CommitFence::from_pass(&pass));
         let (is_shared, kind) = (self.setup.sharing.is_some(), target.backend.kind);
+        let claim = self.claim_place(&target, &to).await?;
         let place = self.place_of(std::slice::from_ref(&to)).await?;
         let stored = self
             .committer
@@ -124,7 +125,7 @@ impl GatewayEngine {
                 })
             })
             .await?;
-        drop(place);
+        drop((place, claim));
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&target, &to).await?;
         pass.check()?;
@@ -154,13 +155,14 @@ impl GatewayEngine {
                 let pass = self.to_write(&to.0, &[&to.1]).await?;
                 let (engine, from, to) = (Arc::clone(self), from.1.clone(), to.1.clone());
                 let (backend, turn) = (target.backend.clone(), target.backend.turn(&to).await);
+                let claim = self.claim_shared(&target, &to)?;
                 let following = backend.follow_within(&to, RequestEffect::Copy, self.setup.patience).await?;
                 let target = Arc::clone(&target);
                 let copy = async move {
                     let _open = target.enter().await?;
                     let etag = following.watch(backend.copy(&from, &to, &|| pass.check())).await;
                     engine.forget_found(&target, &to);
-                    drop((following, turn));
+                    drop((following, claim, turn));
                     pass.check()?;
                     etag
                 };

@@ -22,6 +22,7 @@ mod mounted;
 mod owners;
 mod pages;
 mod parts;
+mod placing;
 mod queue;
 mod read;
 mod recovery;
@@ -230,6 +231,8 @@ pub(crate) struct BucketState {
     pub(crate) is_going: AtomicBool,
     /// Closed while it is looked whether the bucket may go.
     pub(crate) gate: tokio::sync::RwLock<()>,
+    /// Of writes on their way to a directory in which others write as well.
+    pub(crate) claims: placing::KeyClaims,
 }
 
 pub(crate) struct RuleState {

@@ -74,6 +74,7 @@ impl GatewayEngine {
         }
         check_headers(&state.backend, &request.headers)?;
         let turn = state.backend.turn(&name.key).await;
+        let claim = self.claim_shared(&state, &name.key)?;
         let effect = RequestEffect::put(
             &base16ct::lower::encode_string(&sums.md5),
             request.size_bytes,
@@ -94,7 +95,7 @@ impl GatewayEngine {
             let etag = following.watch(put).await;
             engine.forget_found(&state, &name.key);
             let is_unclear = following.may_land();
-            drop((following, turn));
+            drop((following, claim, turn));
             let etag = hide_unclear_verdict(etag, is_unclear)?
                 .map_or_else(|| base16ct::lower::encode_string(&sums.md5), |etag| bare(&etag).to_owned());
             pass.check()?;

@@ -76,13 +76,15 @@ impl GatewayEngine {
         headers.check()?;
         self.check_keepable(&state, &headers, &tags)?;
         let pass = self.to_write(bucket, &[key]).await?;
-        // Where others write, the store can't keep these: refused before the client sends any part.
+        // Refused before the client sends any part: what the store can't keep where others write, and a path through a
+        // link. The completion looks again, also for names that are in the way.
         if !state.is_exclusive(key) {
             check_headers(&state.backend, &headers)?;
             if !tags.is_empty() {
                 return Err(refuse_feature("tags"));
             }
         }
+        state.backend.look_at_place(key).await?;
         self.uploads.check_begin(bucket)?;
         let begun_ms = now_ms();
         let (upload, name) = (upload_id(begun_ms)?, ObjectName::new(bucket, key));
@@ -342,6 +344,7 @@ impl GatewayEngine {
         }
         let is_directory = state.backend.kind == BackendKind::Directory;
         let (at, upload, fence) = (name.clone(), upload.to_owned(), CommitFence::from_pass(&pass));
+        let claim = self.claim_place(&state, &name).await?;
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
@@ -357,7 +360,7 @@ impl GatewayEngine {
                 change.mark_pending(&at)
             })
             .await;
-        drop(place);
+        drop((place, claim));
         if outcome == Err(GatewayError::NoSuchUpload) {
             // A client that asked twice at once gets the first request's answer.
             return self.completed_here(&state, &name, &parts).await;

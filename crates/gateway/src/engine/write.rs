@@ -108,6 +108,7 @@ impl GatewayEngine {
         };
         let is_directory = state.backend.kind == BackendKind::Directory;
         let (conditions, target, fence) = (request.conditions, name.clone(), CommitFence::from_pass(&pass));
+        let claim = self.claim_place(&state, &name).await?;
         let content =
             written.as_ref().map(|written| (written.content(), written.size_bytes(), written.place()));
         let place = self.place_of(std::slice::from_ref(&name)).await?;
@@ -122,7 +123,7 @@ impl GatewayEngine {
                 change.mark_pending(&target)
             })
             .await?;
-        drop(place);
+        drop((place, claim));
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
         self.settled(&state, &name).await?;
         pass.check()?;
@@ -428,7 +429,7 @@ pub(super) fn check_target(
     }
 }
 
-fn taken(file: &str, inside: &str) -> GatewayError {
+pub(super) fn taken(file: &str, inside: &str) -> GatewayError {
     GatewayError::NameTaken(format!(
         "the store behind is a directory, which can't have both `{}` and `{}`: one would be a file and a directory",
         file.escape_debug(),

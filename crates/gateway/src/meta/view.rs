@@ -288,6 +288,26 @@ impl MetadataView {
         })
     }
 
+    /// Whether the store may have an object below this folder, whose name ends in a slash.
+    pub(crate) fn has_stored_below(&self, folder: &ObjectName) -> GatewayResult<bool> {
+        let (start, mut is_found) = (folder.to_bytes(), false);
+        scan(&self.open(STORED)?, Bound::Included(&start), |key, _| {
+            is_found = key.starts_with(&start);
+            Ok(false)
+        })?;
+        Ok(is_found)
+    }
+
+    /// The first object from this key on.
+    pub(crate) fn first_key_from(&self, bucket: &str, key: &str) -> GatewayResult<Option<String>> {
+        let mut found = None;
+        self.objects(bucket, Bound::Included(key), |key, _| {
+            found = Some(key.to_owned());
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
     fn each(
         &self,
         table: MetadataTable,

@@ -40,7 +40,7 @@ pub(crate) enum DirectoryWriters {
 }
 
 /// Whether it is a name that `object_store` gives to a file that is not whole, and shows nobody.
-fn is_unfinished(name: &[u8]) -> bool {
+pub(super) fn is_unfinished(name: &[u8]) -> bool {
     let Some(position) = name.iter().position(|byte| *byte == b'#') else { return false };
     let digits = &name[position + 1..];
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)

@@ -14,17 +14,33 @@ use crate::errors::{GatewayError, GatewayResult};
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 
+/// What a path leads to, as far as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathEnd {
+    /// A missing name, or an object.
+    Open,
+    /// A file after so many segments, where a directory would have to be.
+    FileAbove(usize),
+    Folder,
+}
+
 /// Refuses a path that leads through a link, or through a directory in which others could put one at any moment. The
 /// gateway itself makes missing directories.
 pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
+    // The operation itself says what it thinks of a file on the way.
+    walk(root, path).map(drop)
+}
+
+/// The same, and what is at the end. Looks at each segment once.
+pub(super) fn walk(root: &std::path::Path, path: &Path) -> GatewayResult<PathEnd> {
     let mut current = PathBuf::from(root);
-    for part in path.as_ref().split('/') {
+    let (parts, mut end) = (path.as_ref().split('/').count(), PathEnd::Open);
+    for (index, part) in path.as_ref().split('/').enumerate() {
         current.push(part);
         let found = match std::fs::symlink_metadata(&current) {
             Ok(found) => found,
-            // The operation itself says what it thinks of a file on the way.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(());
+                return Ok(PathEnd::Open);
             }
             Err(error) => return Err(GatewayError::Store(format!("{}: {error}", current.display()))),
         };
@@ -44,8 +60,13 @@ pub(super) fn check(root: &std::path::Path, path: &Path) -> GatewayResult<()> {
         if found.is_dir() && (!is_ours || is_shared) {
             return refused("can be written to by other users (`chmod go-w`), who could put a link there");
         }
+        match (index + 1 == parts, found.is_dir()) {
+            (false, false) => return Ok(PathEnd::FileAbove(index + 1)),
+            (true, true) => end = PathEnd::Folder,
+            _ => {}
+        }
     }
-    Ok(())
+    Ok(end)
 }
 
 impl StoreBackend {

@@ -10,6 +10,7 @@ mod links;
 mod names;
 mod one_name;
 mod open;
+mod place;
 mod put;
 mod refusals;
 mod root;
@@ -25,6 +26,7 @@ pub use names::{NameError, key_of, path_of};
 pub(crate) use names::{OWNERS, has_own_name};
 pub use one_name::{MakeMedium, NameDirectory};
 pub(crate) use open::{EndpointAccess, create_below, open};
+pub(crate) use place::{FolderContents, PlaceFinding};
 pub(crate) use root::DirectoryIdentity;
 pub(crate) use said::read_any as read_any_error;
 pub(crate) use wire::read_any;
@@ -196,22 +198,22 @@ impl StoreBackend {
 
     /// Looks at the store's directory, if it is one. Where a mount hangs, each look would keep a thread, and they would
     /// soon be all there are.
-    async fn check_root(
+    async fn check_root<T: Default + Send + 'static>(
         &self,
-        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<()> + Send + 'static,
-    ) -> GatewayResult<()> {
+        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<T> + Send + 'static,
+    ) -> GatewayResult<T> {
         match &self.root {
             Some(root) if root.hangs() => Err(root::not_there()),
             Some(_) => self.look_at_root(look).await,
-            None => Ok(()),
+            None => Ok(T::default()),
         }
     }
 
-    async fn look_at_root(
+    async fn look_at_root<T: Default + Send + 'static>(
         &self,
-        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<()> + Send + 'static,
-    ) -> GatewayResult<()> {
-        let Some(root) = self.root.clone() else { return Ok(()) };
+        look: impl FnOnce(&root::StoreRoot) -> GatewayResult<T> + Send + 'static,
+    ) -> GatewayResult<T> {
+        let Some(root) = self.root.clone() else { return Ok(T::default()) };
         let looking = async {
             let place = Arc::clone(&root.looks).acquire_owned().await;
             let root = Arc::clone(&root);

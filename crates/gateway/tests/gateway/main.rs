@@ -26,6 +26,7 @@ mod objects;
 mod opening;
 mod own_etcd;
 mod own_s3;
+mod placing;
 mod program;
 mod refusing;
 mod requests;
