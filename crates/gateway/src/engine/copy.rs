@@ -81,6 +81,8 @@ impl GatewayEngine {
         // It learns the headers of an object that only a listing told of.
         let resolved = self.resolve_source(&from.bucket, &from.key).await?;
         request.source.check(&resolved.record)?;
+        // It is sent to the store under its new name, unless the store copies it itself, which nobody knows yet.
+        target.backend.check_size(resolved.record.size_bytes)?;
         let is_together = self.are_together((&from.bucket, &from.key), (&to.bucket, &to.key));
         // Of an object of several parts, too, S3 computes it anew from all bytes.
         let has_checksum = request.checksum.is_none_or(|wanted| {
@@ -93,6 +95,7 @@ impl GatewayEngine {
         drop(resolved);
         let pass = self.to_write(&to.bucket, &[&to.key]).await?;
         let (version, is_directory) = (self.number(), target.backend.kind == BackendKind::Directory);
+        let backend = target.backend.clone();
         let (object, fence) = (to.clone(), CommitFence::from_pass(&pass));
         let (is_shared, kind) = (self.setup.sharing.is_some(), target.backend.kind);
         let claim = self.claim_place(&target, &to).await?;
@@ -103,6 +106,8 @@ impl GatewayEngine {
                 fence.check(change)?;
                 let mut record = change.object(&from)?.ok_or(GatewayError::NoSuchKey)?;
                 request.source.check(&record)?;
+                // It may have been overwritten since.
+                backend.check_size(record.size_bytes)?;
                 check_target(change, &object, &request.target, is_directory)?;
                 record.version = version;
                 record.modified_ms = now_ms();

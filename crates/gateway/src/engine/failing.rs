@@ -40,6 +40,7 @@ impl FailureCause {
                 FailureCause::Refused(StoreRefusal::Name)
             }
             GatewayError::AccessDenied(_) => FailureCause::Refused(StoreRefusal::Denied),
+            GatewayError::TooLarge(_) => FailureCause::Refused(StoreRefusal::TooLarge),
             _ => FailureCause::Passing,
         }
     }

@@ -152,7 +152,7 @@ impl StoreBackend {
     }
 
     /// # Errors
-    /// When an object of this size would have to be sent in parts that there is no memory for.
+    /// `TooLarge` when an object of this size would have to be sent in parts that there is no memory for.
     pub(crate) fn check_size(&self, size_bytes: u64) -> GatewayResult<()> {
         let (part, most) = (self.bytes_a_part(size_bytes), self.memory.bytes());
         match part <= most || is_planted(PlantedBug::WholeObjectInMemory) {
@@ -334,18 +334,22 @@ impl StoreBackend {
 
     /// The same as [`failed`] of a request that changes something, with what the store refuses told from what passes.
     fn failed_to_write(&self, operation: &str, error: object_store::Error) -> GatewayError {
-        let refusal = match (&error, operation) {
-            // The object to be written need not be there, so the bucket is missing.
-            (object_store::Error::NotFound { .. }, "PUT" | "CreateMultipartUpload")
-                if self.kind == BackendKind::S3 =>
-            {
+        let is_not_found = matches!(error, object_store::Error::NotFound { .. });
+        // The object to be written need not be there, so its absence is no answer.
+        let refusal = match operation {
+            "PUT" | "CreateMultipartUpload" if is_not_found && self.kind == BackendKind::S3 => {
                 Some(StoreRefusal::NoBucket)
             }
             _ => refusals::refusal_of(self.kind, &error),
         };
-        match refusal {
-            Some(refusal) => {
-                GatewayError::Refused { refusal, text: format!("{operation}: {}", said::text_of(&error)) }
+        let text = || format!("{operation}: {}", said::text_of(&error));
+        match (refusal, operation) {
+            (Some(refusal), _) => GatewayError::Refused { refusal, text: text() },
+            // The store has no such upload: it gave it up, or an attempt without an answer has completed it.
+            (None, "PUT" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload")
+                if is_not_found =>
+            {
+                GatewayError::Store(text())
             }
             None => failed(operation, error),
         }

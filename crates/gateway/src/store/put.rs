@@ -65,6 +65,8 @@ impl StoreBackend {
             };
             return Ok(put.e_tag);
         }
+        // Parts that all of the memory has no room for would be gathered all the same.
+        self.check_size(size_bytes)?;
         if *only != StoreCondition::Always {
             // `object_store` can't make its completion conditional; `head` before it is the best there is.
             self.check(key, only).await?;

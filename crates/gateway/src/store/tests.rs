@@ -77,3 +77,15 @@ fn object_with_parts_above_memory_is_refused() {
     assert!(matches!(of_kind(BackendKind::S3).check_size(most + 1), Err(GatewayError::TooLarge(_))));
     assert!(of_kind(BackendKind::Directory).check_size(5 << 40).is_ok());
 }
+
+/// It would be gathered as a whole, however little of it has room.
+#[tokio::test]
+async fn part_larger_than_all_memory_is_never_gathered() {
+    let memory = MemoryBudget::new(PART_BYTES / 2);
+    let backend = StoreBackend::new(Arc::new(InMemory::new()), BackendKind::S3).with_memory(memory);
+    let body = futures_util::stream::once(async { panic!("the body is read") }).boxed();
+    let (headers, only) = (ObjectHeaders::default(), StoreCondition::Always);
+    let put = backend.put("a", &headers, 2 * PART_BYTES, &only, body, &|| Ok(())).await;
+    assert!(matches!(put, Err(GatewayError::TooLarge(_))), "{put:?}");
+    assert!(backend.memory.is_ample());
+}

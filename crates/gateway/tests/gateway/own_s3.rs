@@ -12,6 +12,8 @@ use crate::program::{KEY, SECRET};
 
 /// Objects of a page.
 pub(crate) const PAGE: usize = 3;
+/// No test stores so much.
+const MAX_BYTES: u64 = 1 << 30;
 /// As the store calls its bucket.
 const BUCKET: &str = "company";
 
@@ -34,6 +36,17 @@ struct State {
     lacks_bucket: bool,
     /// It is busy with another request for each object.
     is_busy: bool,
+    /// Listings that were asked for.
+    lists: usize,
+    /// Parts of the one upload that there is, by number.
+    parts: BTreeMap<usize, Vec<u8>>,
+    has_upload: bool,
+    /// It completes an upload, and something in front of it answers that it has not.
+    hides_completion: bool,
+    /// It gives an upload up once it has a part.
+    forgets_uploads: bool,
+    /// The lengths of objects that are longer than what the test has memory for.
+    claimed_bytes: BTreeMap<String, u64>,
 }
 
 /// See the module.
@@ -112,6 +125,25 @@ impl OwnS3 {
         lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect()
     }
 
+    pub(crate) fn hide_completion(&self) {
+        self.state.0.lock().unwrap().hides_completion = true;
+    }
+
+    pub(crate) fn forget_uploads(&self, forgets: bool) {
+        self.state.0.lock().unwrap().forgets_uploads = forgets;
+    }
+
+    /// It lists an object of this length from now on, and has nothing of it.
+    pub(crate) fn claim(&self, key: &str, bytes: u64) {
+        let mut state = self.state.0.lock().unwrap();
+        state.objects.insert(key.to_owned(), Vec::new());
+        state.claimed_bytes.insert(key.to_owned(), bytes);
+    }
+
+    pub(crate) fn lists(&self) -> usize {
+        self.state.0.lock().unwrap().lists
+    }
+
     pub(crate) fn copies(&self) -> usize {
         self.state.0.lock().unwrap().copies
     }
@@ -152,12 +184,17 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
         let state = shared.0.lock().unwrap();
         (state.lacks_bucket, state.is_busy)
     };
+    let mut claimed = None;
     let (status, headers, body) = match method {
         _ if lacks_bucket => {
             ("404 Not Found", Vec::new(), b"<Error><Code>NoSuchBucket</Code></Error>".to_vec())
         }
         "PUT" | "DELETE" if is_busy => {
             ("409 Conflict", Vec::new(), b"<Error><Code>OperationAborted</Code></Error>".to_vec())
+        }
+        "DELETE" if query.contains("uploadId=") => {
+            shared.0.lock().unwrap().has_upload = false;
+            ("204 No Content", Vec::new(), Vec::new())
         }
         "DELETE" => {
             let mut state = shared.0.lock().unwrap();
@@ -174,6 +211,10 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
         }
         "GET" if query.contains("list-type=2") => {
             ("200 OK", Vec::new(), list(&wait_for_turn(shared), query).into_bytes())
+        }
+        "POST" | "PUT" if query.contains("uploadId=") || query.starts_with("uploads") => {
+            let (status, headers, text) = upload(&mut shared.0.lock().unwrap(), key, query, body);
+            (status, headers, text.into_bytes())
         }
         "PUT" => {
             let mut state = shared.0.lock().unwrap();
@@ -198,6 +239,10 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
                     let mut lines = state.headers.get(key).cloned().unwrap_or_default();
                     lines.push(etag_of(object));
                     match range {
+                        None if method == "HEAD" && state.claimed_bytes.contains_key(key) => {
+                            claimed = state.claimed_bytes.get(key).copied();
+                            ("200 OK", lines, Vec::new())
+                        }
                         None => ("200 OK", lines, object.clone()),
                         Some((first, last)) => {
                             let end = (last + 1).min(object.len());
@@ -215,7 +260,7 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
     let mut stream = reader.into_inner();
     let mut head = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n",
-        body.len()
+        claimed.unwrap_or(body.len() as u64)
     )
     .into_bytes();
     for line in headers {
@@ -230,6 +275,36 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
     Ok(())
 }
 
+/// The answer to a request of an upload in parts.
+fn upload(state: &mut State, key: &str, query: &str, body: Vec<u8>) -> (&'static str, Vec<Vec<u8>>, String) {
+    if query.starts_with("uploads") {
+        (state.has_upload, state.parts) = (true, BTreeMap::new());
+        let text = "<InitiateMultipartUploadResult><UploadId>one</UploadId></InitiateMultipartUploadResult>";
+        return ("200 OK", Vec::new(), text.to_owned());
+    }
+    if !state.has_upload {
+        return ("404 Not Found", Vec::new(), "<Error><Code>NoSuchUpload</Code></Error>".to_owned());
+    }
+    if let Some(number) = query.split('&').find_map(|pair| pair.strip_prefix("partNumber=")) {
+        let etag = etag_of(&body);
+        state.parts.insert(number.parse().unwrap(), body);
+        state.has_upload = !state.forgets_uploads;
+        return ("200 OK", vec![etag], String::new());
+    }
+    state.has_upload = false;
+    let object: Vec<u8> = std::mem::take(&mut state.parts).into_values().flatten().collect();
+    let etag = String::from_utf8(etag_of(&object)).unwrap().replace("ETag: ", "");
+    state.objects.insert(key.to_owned(), object);
+    match state.hides_completion {
+        true => ("502 Bad Gateway", Vec::new(), String::new()),
+        false => {
+            let text =
+                format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
+            ("200 OK", Vec::new(), text)
+        }
+    }
+}
+
 /// `bytes=0-99`
 fn range_of(text: &str) -> Option<(usize, usize)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
@@ -241,23 +316,34 @@ fn etag_of(object: &[u8]) -> Vec<u8> {
 }
 
 /// Waits for a page that may be answered, and returns what there is to list.
-fn wait_for_turn(shared: &(Mutex<State>, Condvar)) -> Vec<(String, usize)> {
+fn wait_for_turn(shared: &(Mutex<State>, Condvar)) -> Vec<(String, u64)> {
     let state = shared.0.lock().unwrap();
     let mut state = shared.1.wait_while(state, |state| state.pages == 0).unwrap();
     state.pages -= 1;
-    state.objects.iter().map(|(key, object)| (key.clone(), object.len())).collect()
+    state.lists += 1;
+    let bytes_of =
+        |key: &str, object: &[u8]| state.claimed_bytes.get(key).copied().unwrap_or(object.len() as u64);
+    state.objects.iter().map(|(key, object)| (key.clone(), bytes_of(key, object))).collect()
 }
 
 /// A page. The token that the next one begins with is how many came before it.
-fn list(objects: &[(String, usize)], query: &str) -> String {
-    let token = query.split('&').find_map(|pair| pair.strip_prefix("continuation-token="));
-    let from = token.map_or(0, |token| token.parse().unwrap());
+fn list(objects: &[(String, u64)], query: &str) -> String {
+    let parameter = |name: &str| {
+        let value = query.split('&').find_map(|pair| pair.strip_prefix(name)).unwrap_or_default();
+        percent_encoding::percent_decode_str(value).decode_utf8().unwrap().into_owned()
+    };
+    let (prefix, after) = (parameter("prefix="), parameter("start-after="));
+    let is_listed = |key: &str| key.starts_with(&prefix) && key > after.as_str();
+    let objects: Vec<&(String, u64)> = objects.iter().filter(|(key, _)| is_listed(key)).collect();
+    let from = parameter("continuation-token=").parse().unwrap_or(0);
     let to = (from + PAGE).min(objects.len());
     let contents: String = objects[from..to]
         .iter()
         .map(|(key, size)| {
+            // Of what is claimed, HEAD has an object without bytes.
+            let etag_bytes = if *size > MAX_BYTES { 0 } else { *size };
             format!(
-                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{size:032x}\"</ETag><Size>{size}</Size></Contents>"
+                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{etag_bytes:032x}\"</ETag><Size>{size}</Size></Contents>"
             )
         })
         .collect();

@@ -431,3 +431,63 @@ fn drain_of_foreign_directory_is_refused() {
     assert!(drain.status.success(), "{}", String::from_utf8_lossy(&drain.stderr));
     assert_eq!(std::fs::read(objects.join("a")).unwrap(), b"bytes");
 }
+
+/// The store's client asks again after an answer of a server in front of the store, and is told that there is no such
+/// upload: that says nothing of the object.
+#[test]
+fn completion_without_answer_leaves_outcome_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let program =
+        Program::start(directory.path(), &store.sections(directory.path(), "consistency = \"revalidate\""));
+    let bytes = vec![7; 9 << 20];
+    store.hide_completion();
+    let reply = ask(program.address, "PUT", "/lake/hidden", &[], &bytes).unwrap();
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert_eq!(store.object("hidden").map(|object| object.len()), Some(bytes.len()));
+    // It may still land, so nothing else may follow for a while, and the same may.
+    assert_eq!(ask(program.address, "DELETE", "/lake/hidden", &[], b"").unwrap().status, 503);
+    let (_, log) = program.stop();
+    assert!(log.contains("NoSuchUpload"), "{log}");
+}
+
+#[test]
+fn upload_lost_by_store_is_no_missing_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let program =
+        Program::start(directory.path(), &store.sections(directory.path(), "consistency = \"revalidate\""));
+    let bytes = vec![7; 40 << 20];
+    store.forget_uploads(true);
+    let reply = ask(program.address, "PUT", "/lake/given-up", &[], &bytes).unwrap();
+    assert_eq!((reply.status, reply.code().as_str()), (503, "ServiceUnavailable"), "{reply:?}");
+    store.forget_uploads(false);
+    assert_eq!(ask(program.address, "PUT", "/lake/given-up", &[], &bytes).unwrap().status, 200);
+    assert!(store.object("given-up") == Some(bytes));
+}
+
+/// A copy by reference costs nothing here, and its flush would need parts that there is no memory for.
+#[test]
+fn copy_of_object_too_large_for_memory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    store.claim("huge", 300 << 30);
+    store.claim("large", 200 << 30);
+    let late = "write = \"back\"\nflush_after = \"1 h\"";
+    let program = Program::start_small(directory.path(), &store.sections(directory.path(), late));
+    let copy = |source: &str, target: &str, directive: &str| {
+        let headers = [("x-amz-copy-source", source), ("x-amz-metadata-directive", directive)];
+        let reply = ask(program.address, "PUT", target, &headers, b"").unwrap();
+        (reply.status, reply.code())
+    };
+    let too_large = (400, "EntityTooLarge".to_owned());
+    assert_eq!(copy("/lake/huge", "/lake/copy", "COPY"), too_large);
+    assert_eq!(copy("/lake/huge", "/lake/huge", "REPLACE"), too_large);
+    assert_eq!(ask(program.address, "HEAD", "/lake/copy", &[], b"").unwrap().status, 404);
+    // Beyond S3's 5 GiB, as long as there is memory.
+    assert_eq!(copy("/lake/large", "/lake/copy", "COPY").0, 200);
+    assert_eq!(ask(program.address, "DELETE", "/lake/copy", &[], b"").unwrap().status, 204);
+}
