@@ -259,11 +259,15 @@ impl GatewayEngine {
         // ended with such a key. So these are only told of where the page has room for all. A group that has its own
         // name comes in order, whatever its keys are called.
         let mut out_of_order = Vec::new();
+        let end = successor_of(&request.prefix);
         loop {
-            let mut listed = state.backend.list(&request.prefix, after.as_deref())?;
+            let mut listed = state.backend.list_prefix(&request.prefix, after.as_deref())?;
             let mut go_on = None;
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
+                if end.as_ref().is_some_and(|end| key >= *end) && has_own_name(&key) {
+                    break;
+                }
                 if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
                 {
                     continue;
@@ -295,8 +299,22 @@ impl GatewayEngine {
                 None => break,
             }
         }
+        // The listing of a whole folder has had them.
+        if !grouping.is_full() && !request.prefix.is_empty() && !request.prefix.ends_with('/') {
+            let mut listed = state.backend.list_escaped(&request.prefix)?;
+            while out_of_order.len() <= request.most
+                && let Some(entry) = listed.next().await
+            {
+                let (key, object) = entry?;
+                let is_wanted = key.starts_with(&request.prefix) && !state.is_exclusive(&key);
+                if is_wanted && !has_own_name(&key) && grouping.is_behind(&key) {
+                    out_of_order.push((key, object));
+                }
+            }
+        }
         if !grouping.is_full() {
             out_of_order.sort_by(|a, b| a.0.cmp(&b.0));
+            out_of_order.dedup_by(|a, b| a.0 == b.0);
             out_of_order.iter().for_each(|(key, object)| grouping.add(key, record_of(object)));
         }
         Ok(grouping.entries)

@@ -39,8 +39,8 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyMode, CopyOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode,
-    PutOptions, PutPayload,
+    Attributes, CopyMode, CopyOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt as _,
+    PutMode, PutOptions, PutPayload,
 };
 use underlay_sync::planted::{PlantedBug, is_planted};
 
@@ -351,7 +351,7 @@ impl StoreBackend {
             {
                 GatewayError::Store(text())
             }
-            None => failed(operation, error),
+            (None, _) => failed(operation, error),
         }
     }
 
@@ -510,20 +510,66 @@ impl StoreBackend {
         prefix: &str,
         after: Option<&str>,
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
+        let after = after.filter(|_| self.kind == BackendKind::S3).map(names::offset_of);
+        Ok(self.look_through(self.listed_from(self.folder_of(prefix)?, after)))
+    }
+
+    /// The same of an S3 store, from shortly before the first object that has its own name and the prefix. The others
+    /// come [by themselves](Self::list_escaped).
+    pub(crate) fn list_prefix(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
+        let folder = self.folder_of(prefix)?;
+        let begin = names::offset_before(folder.as_ref(), last_segment(prefix));
+        let after = after.map(names::offset_of).max(begin);
+        Ok(self.look_through(self.listed_from(folder, after)))
+    }
+
+    /// Objects of an S3 store in the prefix's folder whose own name can't be in a path, nor that of a folder there.
+    /// They come before most others, or behind them, so where a listing begins at a prefix it does not have them.
+    pub(crate) fn list_escaped(
+        &self,
+        prefix: &str,
+    ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
+        let folder = self.folder_of(prefix)?;
+        let begin = names::offset_of_escaped(folder.as_ref())?;
+        let offset = Some(begin.clone());
+        let is_one = move |entry: &object_store::Result<ObjectMeta>| {
+            let is_behind = |meta: &ObjectMeta| !meta.location.as_ref().starts_with(begin.as_ref());
+            std::future::ready(!entry.as_ref().is_ok_and(is_behind))
+        };
+        Ok(self.look_through(self.listed_from(folder, offset).take_while(is_one).boxed()))
+    }
+
+    /// Where all objects with this prefix are.
+    fn folder_of(&self, prefix: &str) -> GatewayResult<Option<Path>> {
         let folder = match prefix.rfind('/') {
             // Before the first of "/a" there is no folder.
             Some(0) | None => Path::ROOT,
             // Of "a/b/c" and of "a/b/", everything in "a/b".
             Some(end) => self.path(&prefix[..end])?,
         };
-        let folder = (folder != Path::ROOT).then_some(folder);
-        let listed = match after.filter(|_| self.kind == BackendKind::S3) {
-            Some(after) => {
-                let offset = names::offset_of(after);
-                self.store.list_with_offset(folder.as_ref(), &offset)
-            }
+        Ok((folder != Path::ROOT).then_some(folder))
+    }
+
+    fn listed_from(
+        &self,
+        folder: Option<Path>,
+        offset: Option<Path>,
+    ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        match offset {
+            Some(offset) => self.store.list_with_offset(folder.as_ref(), &offset),
             None => self.store.list(folder.as_ref()),
-        };
+        }
+    }
+
+    /// What of a listing clients may see.
+    fn look_through(
+        &self,
+        listed: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    ) -> BoxStream<'static, GatewayResult<(String, StoredInfo)>> {
         // A directory that was unmounted meanwhile has listed a part.
         let looked = |backend: StoreBackend| {
             futures_util::stream::once(async move { backend.check_there().await.err().map(Err) })
@@ -552,13 +598,18 @@ impl StoreBackend {
                 });
                 std::future::ready(entry.transpose())
             });
-        Ok(before.chain(listed).chain(later).boxed())
+        before.chain(listed).chain(later).boxed()
     }
 
     /// Whether no key leads to anything in the store.
     pub(crate) async fn is_empty(&self) -> GatewayResult<bool> {
         Ok(self.list("", None)?.next().await.transpose()?.is_none())
     }
+}
+
+/// What comes behind a prefix's folder.
+fn last_segment(prefix: &str) -> &str {
+    prefix.rsplit('/').next().unwrap_or_default()
 }
 
 /// Of an object that S3 is sent in parts.

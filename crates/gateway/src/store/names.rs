@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use object_store::path::Path;
 
 use super::BackendKind;
+use crate::errors::{GatewayError, GatewayResult};
 
 const MARK: &str = "%underlay-";
 pub(super) const EMPTY: &str = "%underlay-empty";
@@ -103,6 +104,27 @@ fn unescaped(name: &str) -> String {
 pub(super) fn offset_of(key: &str) -> Path {
     let segments: Vec<String> = key.split('/').map(|part| segment_of(part, BackendKind::S3)).collect();
     Path::parse(segments.join("/")).unwrap_or(Path::ROOT)
+}
+
+/// The largest character: few names have it.
+const LAST: char = '\u{10ffff}';
+
+/// A path soon behind which a listing of a folder comes to the first own name that begins so; `None` where that is the
+/// folder's first, or no path is there.
+pub(super) fn offset_before(folder: Option<&Path>, begin: &str) -> Option<Path> {
+    let last = begin.chars().next_back()?;
+    let rest = &begin[..begin.len() - last.len_utf8()];
+    let former = (char::MIN..last).next_back().filter(|former| !former.is_ascii_control() && *former != '/');
+    // A former name that no path can have is left out: then the listing has some more before it.
+    let before = former.map_or_else(|| rest.to_owned(), |former| format!("{rest}{former}{LAST}"));
+    let before = folder.map_or_else(|| before.clone(), |folder| format!("{folder}/{before}"));
+    Path::parse(before).ok().filter(|before| *before != Path::ROOT)
+}
+
+/// A path right behind which a folder has the names that stand for others.
+pub(super) fn offset_of_escaped(folder: Option<&Path>) -> GatewayResult<Path> {
+    let text = folder.map_or_else(|| MARK.to_owned(), |folder| format!("{folder}/{MARK}"));
+    Path::parse(text).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
 }
 
 /// The path at which the store has the object of this key.
@@ -201,6 +223,33 @@ mod tests {
         fn arbitrary_key_never_panics(key in "\\PC{0,40}") {
             let _ = path_of(&key, BackendKind::Directory);
         }
+    }
+
+    #[test]
+    fn listing_of_prefix_begins_shortly_before_it() {
+        let folder = Path::parse("a/b").unwrap();
+        for (begin, expected) in [
+            ("c", Some("a/b/b\u{10ffff}")),
+            ("cd", Some("a/b/cc\u{10ffff}")),
+            (".", Some("a/b/-\u{10ffff}")),
+            ("..", Some("a/b/.-\u{10ffff}")),
+            ("\u{e000}", Some("a/b/\u{d7ff}\u{10ffff}")),
+            // Before these comes a slash, DEL or a blank.
+            ("c0", Some("a/b/c")),
+            ("0", Some("a/b")),
+            ("\u{80}", Some("a/b")),
+            (" ", Some("a/b")),
+            // No path has a segment of a dot.
+            (".0", None),
+            ("", None),
+        ] {
+            let offset = offset_before(Some(&folder), begin);
+            assert_eq!(offset.as_ref().map(Path::as_ref), expected, "{begin}");
+            assert!(offset.is_none_or(|offset| *offset.as_ref() < *format!("a/b/{begin}")), "{begin}");
+        }
+        assert_eq!(offset_before(None, "c").unwrap().as_ref(), "b\u{10ffff}");
+        assert_eq!(offset_before(None, "0"), None);
+        assert_eq!(offset_of_escaped(Some(&folder)).unwrap().as_ref(), "a/b/%underlay-");
     }
 
     #[test]

@@ -9,7 +9,10 @@ use underlay_gateway::config::{StoreConsistency, WriteMode};
 use underlay_gateway::engine::{GatewayEngine, ListRequest, WriteConditions};
 use underlay_gateway::store::BackendKind;
 
+use crate::own_s3::OwnS3;
+use crate::program::Program;
 use crate::rig::{BUCKET, Ground, content, in_memory, put};
+use crate::signed::{ask, tags};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -94,6 +97,47 @@ fn expected_behind(
         }
     }
     names
+}
+
+/// How many listings the store is asked for, which has thousands of keys in the folder of a prefix.
+#[test]
+fn listing_of_prefix_passes_over_rest_of_folder() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let keys = (0..600).map(|index| format!("folder/a{index:04}"));
+    let others =
+        ["folder/z", "folder/z%underlay-empty", "folder/zz/x", "folder/%underlay-hash-z#1x", "folder/~", "z"];
+    for key in keys.chain(others.map(str::to_owned)) {
+        store.put_directly(&key, b"x", &[]);
+    }
+    let sections = store.sections(directory.path(), "consistency = \"revalidate\"");
+    let program = Program::start(directory.path(), &sections);
+    let listed = |query: &str| {
+        let before = store.lists();
+        let reply = ask(program.address, "GET", &format!("/lake?list-type=2&{query}"), &[], b"").unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        (tags(&reply.text(), "Key"), store.lists() - before)
+    };
+    // Pages of the store have three keys. One more listing looks for names that the gateway has escaped.
+    let (found, lists) = listed("prefix=folder%2Fa030");
+    assert_eq!((found.len(), found[0].as_str(), found[9].as_str()), (10, "folder/a0300", "folder/a0309"));
+    assert_eq!(lists, 5);
+    let (found, lists) = listed("max-keys=1&prefix=folder%2Fa030");
+    assert_eq!((found, lists), (vec!["folder/a0300".to_owned()], 1));
+    let (found, lists) = listed("prefix=folder%2Fa030&start-after=folder%2Fa0308");
+    assert_eq!((found, lists), (vec!["folder/a0309".to_owned()], 2));
+    let (found, lists) = listed("prefix=folder%2Fz");
+    let wanted = ["folder/z", "folder/z%underlay-empty", "folder/zz/x", "folder/z#1"];
+    assert_eq!(
+        found.iter().collect::<BTreeSet<_>>(),
+        wanted.map(str::to_owned).iter().collect::<BTreeSet<_>>()
+    );
+    assert!(lists <= 4, "{lists}");
+    let (found, lists) = listed("prefix=folder%2Fnone");
+    assert!(found.is_empty() && lists == 2, "{found:?} {lists}");
+    let (found, _) = listed("prefix=z");
+    assert_eq!(found, ["z"]);
 }
 
 const MODES: [StoreConsistency; 2] = [StoreConsistency::Exclusive, StoreConsistency::Revalidate];
