@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::GatewayEngine;
-use super::conditions::{WriteConditions, names_one_of};
+use super::conditions::{EtagCondition, WriteConditions};
 use super::elsewhere::check_shareable;
 use super::read::ResolvedObject;
 use super::shared::{check_headers, refuse_feature};
@@ -36,15 +36,15 @@ pub struct CopyRequest {
 /// The conditions on a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceConditions {
-    pub if_match: Option<String>,
-    pub if_none_match: Option<String>,
+    pub if_match: Option<EtagCondition>,
+    pub if_none_match: Option<EtagCondition>,
     pub modified_since_ms: Option<i64>,
     pub unmodified_since_ms: Option<i64>,
 }
 
 impl SourceConditions {
     pub(super) fn check(&self, record: &ObjectRecord) -> GatewayResult<()> {
-        let matches = |wanted: &String| names_one_of(wanted, &record.etag);
+        let matches = |wanted: &EtagCondition| wanted.holds_for(&record.etag);
         // An ETag that matches outweighs the time, and one that does not decides.
         let is_match = self.if_match.as_ref().map(matches);
         let is_none_match = self.if_none_match.as_ref().map(|wanted| !matches(wanted));

@@ -46,7 +46,7 @@ pub use alone::OfflineDrain;
 pub(crate) use alone::RecordedCluster;
 pub(crate) use buckets::MAX_BUCKETS;
 pub use coming::ShortRange;
-pub use conditions::WriteConditions;
+pub use conditions::{EtagCondition, WriteConditions};
 pub use copy::{CopyRequest, SourceConditions};
 pub use elsewhere::{KeySharing, PeerAnswer, PeerQueries, PeerQuestion};
 pub(crate) use failing::UnstoredName;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 
-use super::conditions::{WriteConditions, is_list};
+use super::conditions::WriteConditions;
 use super::to_its_end::to_its_end;
 use super::write::{PutRequest, WriteReceipt};
 use super::{BucketState, GatewayEngine};
@@ -178,11 +178,10 @@ pub(super) async fn only_of(
         modified_s: None,
         ..
     } = conditions
-        && wanted != "*"
-        && !is_list(wanted)
+        && let Some(etag) = wanted.single()
         && state.backend.kind == BackendKind::S3
     {
-        return Ok(StoreCondition::IfMatch(quoted(wanted)));
+        return Ok(StoreCondition::IfMatch(quoted(etag)));
     }
     match state.backend.head(key).await {
         Ok(found) => check_found(conditions, &found)?,

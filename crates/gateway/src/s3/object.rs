@@ -16,7 +16,7 @@ use super::preconditions::ObjectPreconditions;
 use super::rewriting::headers_with;
 use super::{S3Frontend, acl, ranges};
 use crate::digests::ALGORITHMS;
-use crate::engine::{self, CopyRequest, MAX_PARTS, PutRequest, ShortRange, WriteConditions};
+use crate::engine::{self, CopyRequest, EtagCondition, MAX_PARTS, PutRequest, ShortRange, WriteConditions};
 use crate::errors::GatewayError;
 use crate::model::ObjectRecord;
 
@@ -414,7 +414,7 @@ pub(super) async fn delete_many(
         match allowed {
             Ok(()) => {
                 let conditions = WriteConditions {
-                    if_match: object.e_tag.as_ref().map(|etag| etag.value().to_owned()),
+                    if_match: object.e_tag.as_ref().map(|etag| EtagCondition::from_text(etag.value())),
                     size_bytes: object.size.map(size_condition),
                     modified_s: object.last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
                     ..WriteConditions::default()

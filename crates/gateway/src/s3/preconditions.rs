@@ -9,12 +9,9 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::answers::{error, invalid, time};
 use super::http_dates;
 use super::rewriting::headers_with;
-use crate::engine::{SourceConditions, WriteConditions};
+use crate::engine::{EtagCondition, SourceConditions, WriteConditions};
 use crate::errors::GatewayError;
 use crate::model::{ObjectRecord, now_ms};
-
-/// Stands for a list in which no tag is strong: no ETag is written so.
-const NO_ETAG: &str = "(weak)";
 
 /// The entity tags of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,16 +79,11 @@ impl EntityTags {
         }
     }
 
-    /// As the engine compares: `*`, one ETag, or several in quotes.
-    fn text(&self, only_strong: bool) -> String {
-        let EntityTags::Listed(listed) = self else { return "*".to_owned() };
-        let values: Vec<&str> =
-            listed.iter().filter(|tag| !(only_strong && tag.is_weak)).map(|tag| tag.value.as_str()).collect();
-        match values.as_slice() {
-            [] => NO_ETAG.to_owned(),
-            [one] => (*one).to_owned(),
-            several => several.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(", "),
-        }
+    /// As the engine compares.
+    fn to_condition(&self, only_strong: bool) -> EtagCondition {
+        let EntityTags::Listed(listed) = self else { return EtagCondition::Any };
+        let compared = listed.iter().filter(|tag| !(only_strong && tag.is_weak));
+        EtagCondition::OneOf(compared.map(|tag| tag.value.clone()).collect())
     }
 }
 
@@ -146,8 +138,8 @@ impl ObjectPreconditions {
         let read = read(headers, extensions, names)?;
         let ms = |seconds: Option<i64>| seconds.map(|seconds| seconds.saturating_mul(1000));
         Ok(SourceConditions {
-            if_match: read.if_match.map(|tags| tags.text(true)),
-            if_none_match: read.if_none_match.map(|tags| tags.text(false)),
+            if_match: read.if_match.map(|tags| tags.to_condition(true)),
+            if_none_match: read.if_none_match.map(|tags| tags.to_condition(false)),
             modified_since_ms: ms(read.modified_since_s),
             unmodified_since_ms: ms(read.unmodified_since_s),
         })
@@ -158,9 +150,9 @@ impl ObjectPreconditions {
         let (if_none_match, unless_etag) = match &self.if_none_match {
             None => (false, None),
             Some(EntityTags::Any) => (true, None),
-            Some(listed) => (false, Some(listed.text(false))),
+            Some(listed) => (false, Some(listed.to_condition(false))),
         };
-        let if_match = self.if_match.as_ref().map(|tags| tags.text(true));
+        let if_match = self.if_match.as_ref().map(|tags| tags.to_condition(true));
         WriteConditions { if_match, if_none_match, unless_etag, ..WriteConditions::default() }
     }
 
@@ -340,8 +332,20 @@ mod tests {
     fn weak_tags_are_compared_as_weak() {
         let tags = EntityTags::parse("W/\"a\", \"b\"").unwrap();
         assert!(tags.has("a") && !tags.has_strong("a") && tags.has_strong("b"));
-        assert_eq!((tags.text(true), tags.text(false)), ("b".to_owned(), "\"a\", \"b\"".to_owned()));
-        assert_eq!(EntityTags::parse("W/\"a\"").unwrap().text(true), NO_ETAG);
+        let one_of = |tags: &[&str]| EtagCondition::OneOf(tags.iter().map(|tag| (*tag).to_owned()).collect());
+        assert_eq!(
+            (tags.to_condition(true), tags.to_condition(false)),
+            (one_of(&["b"]), one_of(&["a", "b"]))
+        );
+        assert_eq!(EntityTags::parse("W/\"a\"").unwrap().to_condition(true), one_of(&[]));
+    }
+
+    #[test]
+    fn only_star_without_quotes_is_any_tag() {
+        assert_eq!(EntityTags::parse("*").unwrap().to_condition(true), EtagCondition::Any);
+        let quoted = EntityTags::parse("\"*\"").unwrap();
+        assert_eq!(quoted.to_condition(true), EtagCondition::OneOf(vec!["*".to_owned()]));
+        assert!(!quoted.has("a") && !quoted.has_strong("a"));
     }
 
     proptest! {

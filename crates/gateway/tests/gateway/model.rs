@@ -288,7 +288,8 @@ impl Run<'_> {
                     Ok(resolved) if *right => resolved.record.etag,
                     _ => OTHER_ETAG.to_owned(),
                 };
-                let conditions = WriteConditions { if_match: Some(etag), ..WriteConditions::default() };
+                let conditions =
+                    WriteConditions { if_match: Some(etag.into()), ..WriteConditions::default() };
                 let (outcome, object) = self.put(key, *size, conditions).await;
                 match self.model.contains_key(key) {
                     false => assert_eq!(outcome, Err(GatewayError::NoSuchKey), "{label}"),
@@ -371,13 +372,14 @@ impl Run<'_> {
         let etag = etag.unwrap_or_else(|_| OTHER_ETAG.to_owned());
         let source = match only {
             Only::Anything => SourceConditions::default(),
-            Only::This => SourceConditions { if_match: Some(etag), ..SourceConditions::default() },
+            Only::This => SourceConditions { if_match: Some(etag.into()), ..SourceConditions::default() },
             Only::AnotherThanThis => {
-                SourceConditions { if_none_match: Some(etag), ..SourceConditions::default() }
+                SourceConditions { if_none_match: Some(etag.into()), ..SourceConditions::default() }
             }
-            Only::Other => {
-                SourceConditions { if_match: Some(OTHER_ETAG.to_owned()), ..SourceConditions::default() }
-            }
+            Only::Other => SourceConditions {
+                if_match: Some(OTHER_ETAG.to_owned().into()),
+                ..SourceConditions::default()
+            },
         };
         let request = CopyRequest {
             from: (BUCKET.to_owned(), from.to_owned()),

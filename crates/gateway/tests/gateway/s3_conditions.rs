@@ -125,6 +125,42 @@ fn conditional_copy_replaces_only_matching_object() {
     }
 }
 
+/// RFC 9110, 8.8.3 and 13.1.1: in quotes it is a tag like others, which no object has.
+#[test]
+fn star_in_quotes_is_an_ordinary_tag() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    std::fs::create_dir(&objects).unwrap();
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\n\
+         [[bucket.lake.prefix]]\nprefix = \"shared/\"\nconsistency = \"revalidate\"\n",
+        objects.display()
+    );
+    let program = Program::start(directory.path(), &sections);
+    let star = "\"*\"";
+    for key in ["/lake/one", "/lake/shared/one"] {
+        put(&program, key, b"0123456789");
+        let status = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
+            ask(program.address, method, key, headers, body).unwrap().status
+        };
+        assert_eq!(status("GET", &[("if-match", star)], b""), 412, "{key}");
+        assert_eq!(status("GET", &[("if-none-match", star)], b""), 200, "{key}");
+        assert_eq!(status("PUT", &[("if-match", star)], b"other"), 412, "{key}");
+        assert_eq!(status("DELETE", &[("if-match", star)], b""), 412, "{key}");
+        let copied_if = |name: &str| {
+            let headers = [("x-amz-copy-source", key), (name, star)];
+            ask(program.address, "PUT", "/lake/copy", &headers, b"").unwrap().status
+        };
+        assert_eq!(copied_if("x-amz-copy-source-if-match"), 412, "{key}");
+        assert_eq!(copied_if("x-amz-copy-source-if-none-match"), 200, "{key}");
+        // Without quotes it is any.
+        assert_eq!(status("PUT", &[("if-none-match", "*")], b"other"), 412, "{key}");
+        assert_eq!(status("PUT", &[("if-none-match", star)], b"0123"), 200, "{key}");
+        assert_eq!(status("PUT", &[("if-match", "*")], b"012345"), 200, "{key}");
+        assert_eq!(status("GET", &[], b""), 200, "{key}");
+    }
+}
+
 #[test]
 fn unknown_copy_directive_is_refused() {
     let directory = tempfile::tempdir().unwrap();

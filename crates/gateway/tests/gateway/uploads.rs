@@ -105,7 +105,8 @@ async fn concurrent_conditional_replacements_in_shared_prefix_have_a_winner() {
         let rivals = (0..8).map(|rival| {
             let (engine, etag) = (std::sync::Arc::clone(&engine), first.etag.clone());
             tokio::spawn(async move {
-                let conditions = WriteConditions { if_match: Some(etag), ..WriteConditions::default() };
+                let conditions =
+                    WriteConditions { if_match: Some(etag.into()), ..WriteConditions::default() };
                 put(&engine, "a", &content(1000 + rival, 100), conditions).await
             })
         });
