@@ -82,12 +82,7 @@ impl GatewayEngine {
         }
         let rules = rules
             .iter()
-            .map(|rule| RuleState {
-                rule: rule.clone(),
-                counts: Arc::default(),
-                fresh: self.fresh.prefix(),
-                completed: Mutex::default(),
-            })
+            .map(|rule| RuleState { rule: rule.clone(), counts: Arc::default(), fresh: self.fresh.prefix() })
             .collect();
         Ok(BucketState {
             name: name.to_owned(),

@@ -61,7 +61,7 @@ pub(crate) use slots::HeldSlot;
 pub use upload::{MAX_PARTS, PartSummary};
 pub use write::{PutRequest, VerifyBody, WriteReceipt};
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -132,6 +132,7 @@ pub struct GatewayEngine {
     storing: MemoryBudget,
     /// Stores' recent answers.
     fresh: Arc<fresh::FreshAnswers>,
+    completed: completed::CompletedUploads,
     spills: Arc<spill::SpillQueue>,
     sent: Arc<sent::SentLog>,
     served: Arc<ServedBuckets>,
@@ -240,18 +241,6 @@ pub(crate) struct RuleState {
     pub(crate) counts: Arc<BlockCounts>,
     /// The store's recent answers about keys that others may write.
     pub(crate) fresh: fresh::PrefixAnswers,
-    /// Uploads that became objects lately below a prefix that others write to, whose objects no record of ours speaks
-    /// of.
-    pub(crate) completed: Mutex<VecDeque<CompletedUpload>>,
-}
-
-/// An upload that has become an object: the store's ETag of it says whether it is that still.
-pub(crate) struct CompletedUpload {
-    pub(crate) key: String,
-    pub(crate) upload: String,
-    /// The ETag that its parts make.
-    pub(crate) made_of: String,
-    pub(crate) stored: WriteReceipt,
 }
 
 impl BucketState {
@@ -454,6 +443,7 @@ impl GatewayEngine {
             reading: MemoryBudget::new((memory_bytes / 2).max(MIN_READ_BYTES)),
             storing: MemoryBudget::new((memory_bytes / 4).max(MIN_STORE_BYTES)),
             fresh: fresh::FreshAnswers::new(fresh::most_bytes(memory_bytes)),
+            completed: completed::CompletedUploads::default(),
             spills,
             sent: Arc::new(sent),
             served,

@@ -296,7 +296,7 @@ impl GatewayEngine {
         let Some(begun) = view.upload(&name, upload)? else {
             drop(view);
             if state.is_exclusive(key) {
-                return self.completed_here(&state, &name, &parts).await;
+                return self.completed_here(&state, &name, upload, &parts).await;
             }
             return self.completed_lately(&state, key, upload, &parts).await;
         };
@@ -343,27 +343,28 @@ impl GatewayEngine {
             return self.complete_shared(state, name, listed, (record, stored), &conditions, pass).await;
         }
         let is_directory = state.backend.kind == BackendKind::Directory;
-        let (at, upload, fence) = (name.clone(), upload.to_owned(), CommitFence::from_pass(&pass));
+        let (at, made_by, fence) = (name.clone(), upload.to_owned(), CommitFence::from_pass(&pass));
         let claim = self.claim_place(&state, &name).await?;
         let place = self.place_of(std::slice::from_ref(&name)).await?;
         let outcome = self
             .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
-                change.upload(&at, &upload)?.ok_or(GatewayError::NoSuchUpload)?;
+                change.upload(&at, &made_by)?.ok_or(GatewayError::NoSuchUpload)?;
                 for (number, part) in &found {
-                    check_same(*number, change.part(&upload, *number)?.as_ref(), part)?;
+                    check_same(*number, change.part(&made_by, *number)?.as_ref(), part)?;
                 }
                 check_target(change, &at, &conditions, is_directory)?;
                 change.set_object(&at, Some(&record))?;
-                change.remove_upload(&at, &upload)?;
+                change.set_maker(&at, &made_by, record.version)?;
+                change.remove_upload(&at, &made_by)?;
                 change.mark_pending(&at)
             })
             .await;
         drop((place, claim));
         if outcome == Err(GatewayError::NoSuchUpload) {
             // A client that asked twice at once gets the first request's answer.
-            return self.completed_here(&state, &name, &parts).await;
+            return self.completed_here(&state, &name, upload, &parts).await;
         }
         outcome?;
         self.counters.accepted_objects.fetch_add(1, Ordering::Relaxed);
@@ -377,9 +378,15 @@ impl GatewayEngine {
         &self,
         state: &BucketState,
         name: &ObjectName,
+        upload: &str,
         parts: &[CompletedPart],
     ) -> GatewayResult<WriteReceipt> {
-        let stored = completed_before(self.metadata.view()?.object(name)?, parts)?;
+        let view = self.metadata.view()?;
+        let maker = view.maker(name)?.filter(|(maker, _)| maker == upload);
+        let made =
+            view.object(name)?.filter(|record| maker.is_some_and(|(_, version)| version == record.version));
+        drop(view);
+        let stored = completed_before(made, parts)?;
         self.settled(state, name).await?;
         Ok(stored)
     }
@@ -557,8 +564,7 @@ impl GatewayEngine {
     }
 }
 
-/// A client whose answer was lost asks again. If the object is what the parts make, it was this upload that made it, or
-/// one just like it.
+/// A client whose answer was lost asks again, for the object that its upload has made. It lists the same parts.
 fn completed_before(record: Option<ObjectRecord>, parts: &[CompletedPart]) -> GatewayResult<WriteReceipt> {
     let record = record.filter(|_| !parts.is_empty()).ok_or(GatewayError::NoSuchUpload)?;
     // An ETag that no MD5 can be is one of another upload.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::FORMAT_KEY;
 use super::tables::{
     BUCKETS, CONTENTS, IMPORTED, MetadataTable, OBJECTS, ObjectName, PARTS, PENDING, STATE, STORED, UPLOADS,
-    decode, encode, part_key, split_upload_key, upload_key,
+    decode, encode, made_by_key, part_key, split_upload_key, upload_key,
 };
 use super::view::{fetch, scan};
 use crate::errors::{GatewayError, GatewayResult};
@@ -222,10 +222,17 @@ impl<'t> MetadataChange<'t> {
                 self.objects.remove(key.as_slice()).map_err(unwritable)?;
             }
         }
-        match former {
-            Some(former) => self.release(&former.extents),
-            None => Ok(()),
+        let Some(former) = former else { return Ok(()) };
+        let is_replaced = record.is_none_or(|record| record.version != former.version);
+        if is_replaced && !former.part_sizes_bytes.is_empty() {
+            self.remove_state(&made_by_key(name))?;
         }
+        self.release(&former.extents)
+    }
+
+    /// This upload has made this version of an object, as long as that is there.
+    pub(crate) fn set_maker(&mut self, name: &ObjectName, upload: &str, version: u64) -> GatewayResult<()> {
+        self.set_state(&made_by_key(name), &(upload, version))
     }
 
     pub(crate) fn content(&self, id: ContentId) -> GatewayResult<Option<ContentRecord>> {

@@ -87,6 +87,11 @@ pub(crate) fn split_part_key(bytes: &[u8]) -> Option<(&str, u16)> {
     Some((upload, u16::from_be_bytes(number.try_into().ok()?)))
 }
 
+/// Of a row in [`STATE`]: the upload that has made an object, and the version which that is.
+pub(super) fn made_by_key(name: &ObjectName) -> Vec<u8> {
+    [b"made by ", name.to_bytes().as_slice()].concat()
+}
+
 pub(crate) fn encode<V: Serialize>(value: &V) -> GatewayResult<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| GatewayError::local("cannot write metadata", error))
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::tables::{
     BUCKETS, CONTENTS, MetadataTable, OBJECTS, ObjectName, PARTS, PENDING, STATE, STORED, UPLOADS, decode,
-    part_key, split_part_key, split_upload_key, upload_key,
+    made_by_key, part_key, split_part_key, split_upload_key, upload_key,
 };
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{
@@ -104,6 +104,11 @@ impl MetadataView {
 
     pub(crate) fn object(&self, name: &ObjectName) -> GatewayResult<Option<ObjectRecord>> {
         fetch(self.keep_open(&self.objects, OBJECTS)?, &name.to_bytes())
+    }
+
+    /// The upload that has made an object, and the version that it has made.
+    pub(crate) fn maker(&self, name: &ObjectName) -> GatewayResult<Option<(String, u64)>> {
+        self.state(&made_by_key(name))
     }
 
     pub(crate) fn content(&self, id: ContentId) -> GatewayResult<Option<ContentRecord>> {

@@ -1,7 +1,9 @@
 //! Uploads beside what else happens to their objects.
 
+use std::sync::Arc;
+
 use underlay_gateway::config::{StoreConsistency, WriteMode};
-use underlay_gateway::engine::{CompletedPart, SourceConditions, WriteConditions};
+use underlay_gateway::engine::{CompletedPart, GatewayEngine, SourceConditions, WriteConditions};
 use underlay_gateway::errors::GatewayError;
 use underlay_gateway::model::{ObjectChecksums, ObjectHeaders};
 use underlay_gateway::store::BackendKind;
@@ -182,10 +184,11 @@ async fn completes_again(consistency: StoreConsistency) {
     let body = crate::rig::body_of(&bytes);
     let verify = Box::new(|_: &_, _: &_| Ok(()));
     let part = engine.upload_part(BUCKET, "a", &upload, 1, 5000, &[], body, verify).await.unwrap();
-    let complete = async |parts: Vec<CompletedPart>| {
+    let complete_as = async |upload: &str, parts: Vec<CompletedPart>| {
         let (conditions, none) = (WriteConditions::default(), ObjectChecksums::default());
-        engine.complete_upload(BUCKET, "a", &upload, parts, conditions, none, None).await
+        engine.complete_upload(BUCKET, "a", upload, parts, conditions, none, None).await
     };
+    let complete = async |parts: Vec<CompletedPart>| complete_as(&upload, parts).await;
     let listed = |etag: &str| {
         vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: ObjectChecksums::default() }]
     };
@@ -196,6 +199,51 @@ async fn completes_again(consistency: StoreConsistency) {
     assert_eq!(complete(listed(&part.etag)).await.unwrap(), first);
     assert_eq!(complete(listed("00000000000000000000000000000000")).await, Err(GatewayError::NoSuchUpload));
     assert_eq!(complete(Vec::new()).await, Err(GatewayError::NoSuchUpload));
+    // Another upload has not made it, whether there was one or not.
+    let other = engine.create_upload(BUCKET, "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
+    engine.abort_upload(BUCKET, "a", &other).await.unwrap();
+    for upload in ["zz", "", &other] {
+        assert_eq!(
+            complete_as(upload, listed(&part.etag)).await,
+            Err(GatewayError::NoSuchUpload),
+            "{upload}"
+        );
+    }
     put(&engine, "a", &bytes, WriteConditions::default()).await.unwrap();
     assert_eq!(complete(listed(&part.etag)).await, Err(GatewayError::NoSuchUpload));
+}
+
+/// Where the prefix is ours alone, whatever becomes of the gateway and of the object's headers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upload_is_known_while_its_object_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let ground = Ground::new(in_memory(), BackendKind::S3);
+    let mut engine = ground.open(directory.path()).await;
+    let complete = async |engine: &Arc<GatewayEngine>, upload: &str, etag: &str| {
+        let (conditions, none) = (WriteConditions::default(), ObjectChecksums::default());
+        let parts = vec![CompletedPart { number: 1, etag: etag.to_owned(), checksums: none.clone() }];
+        engine.complete_upload(BUCKET, "a", upload, parts, conditions, none, None).await
+    };
+    let mut uploads = Vec::new();
+    for _ in 0..2 {
+        let headers = ObjectHeaders::default();
+        let upload = engine.create_upload(BUCKET, "a", headers, Vec::new(), None).await.unwrap();
+        let (body, verify) = (crate::rig::body_of(&content(9, 5000)), Box::new(|_: &_, _: &_| Ok(())));
+        let part = engine.upload_part(BUCKET, "a", &upload, 1, 5000, &[], body, verify).await.unwrap();
+        let stored = complete(&engine, &upload, &part.etag).await.unwrap();
+        uploads.push((upload, part.etag, stored));
+    }
+    // Both have made the same bytes, and the object is the second one's.
+    let [(first, etag, _), (second, _, stored)] = uploads.as_slice() else { panic!("there are two") };
+    engine.set_tags(BUCKET, "a", vec![("a".to_owned(), "b".to_owned())]).await.unwrap();
+    ground.drain(&engine).await;
+    for _ in 0..2 {
+        assert_eq!(complete(&engine, first, etag).await, Err(GatewayError::NoSuchUpload));
+        assert_eq!(complete(&engine, second, etag).await.as_ref(), Ok(stored));
+        engine.close().await;
+        drop(engine);
+        engine = ground.open(directory.path()).await;
+    }
+    crate::rig::delete(&engine, "a").await.unwrap();
+    assert_eq!(complete(&engine, second, etag).await, Err(GatewayError::NoSuchUpload));
 }
