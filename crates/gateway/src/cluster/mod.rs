@@ -35,6 +35,7 @@ use crate::config::{self, ConfigSecrets, GatewayConfig};
 use crate::engine::{GatewayEngine, HeldSlot, KeySharing, PeerQueries};
 use crate::ownership::{SlotOwnership, boot_ms};
 use crate::placement::SLOTS;
+use crate::s3::AddressingStyle;
 use etcd::EtcdClient;
 use records::{ClusterRecord, ClusterView, EtcdKeys, HomeRecord, MemberRecord, SlotRecord, put};
 use witness::{EtcdContradiction, EtcdRollbackGuard};
@@ -177,7 +178,7 @@ pub(crate) fn read_any(data: &[u8]) {
         let _ = ClusterView::read(&keys, &[row], 1);
     }
     if let Ok(text) = std::str::from_utf8(data) {
-        let _ = peers::name_of(text);
+        let _ = peers::name_of(&AddressingStyle::Path, text);
     }
 }
 

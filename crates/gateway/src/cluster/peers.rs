@@ -19,6 +19,7 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{SslConnector, SslMethod};
+use s3s::path::S3Path;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -32,7 +33,6 @@ use crate::errors::{GatewayError, GatewayResult};
 use crate::model::now_ms;
 use crate::ownership::{KeyRoute, SlotOwnership};
 use crate::s3::{AddressingStyle, BucketAddressing};
-use crate::url_escapes;
 
 /// The time of the proof, what it is of, and the proof.
 const PROOF: HeaderName = HeaderName::from_static("x-underlay-gateway");
@@ -521,19 +521,15 @@ fn target_of(uri: &Uri) -> String {
 
 /// Bucket and key that a request of a client names, by its host and its path.
 fn name_in<B>(request: &Request<B>, addressing: &BucketAddressing) -> Option<(String, String)> {
-    let path = request.uri().path();
-    match addressing.style_in(request.headers()).ok()? {
-        AddressingStyle::Path => name_of(path),
-        AddressingStyle::Virtual(bucket) => name_of(&format!("/{bucket}{path}")),
-    }
+    name_of(&addressing.style_in(request.headers()).ok()?, request.uri().path())
 }
 
-/// Bucket and key of a path, as `s3s` reads it: percent-decoded as a whole, and then cut. Where the two should ever
-/// differ, the gateway that gets the request says that the key is not its own.
-pub(super) fn name_of(path: &str) -> Option<(String, String)> {
-    let path = String::from_utf8(url_escapes::decode(path)).ok()?;
-    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
-    (!bucket.is_empty() && !key.is_empty()).then(|| (bucket.to_owned(), key.to_owned()))
+/// Bucket and key of a path. Where another gateway should ever read another key, it says that the key is not its own.
+pub(super) fn name_of(style: &AddressingStyle, path: &str) -> Option<(String, String)> {
+    match style.target(path) {
+        Ok(S3Path::Object { bucket, key }) => Some((bucket.into(), key.into())),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

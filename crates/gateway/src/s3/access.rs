@@ -190,10 +190,14 @@ pub(crate) fn refused_at_once(
         Ok(style) => style,
         Err(refused) => return Some(refused),
     };
-    if let Some(refused) = authorization::refused_method(method, uri, &style) {
+    let level = match style.level(uri.path()) {
+        Ok(level) => level,
+        Err(refused) => return Some(refused),
+    };
+    if let Some(refused) = authorization::refused_method(method, uri, level) {
         return Some(refused);
     }
-    if let Some(refused) = queries::refused_query(method, uri, &style) {
+    if let Some(refused) = queries::refused_query(method, uri, level) {
         return Some(refused);
     }
     if let Some(refused) = refused_header(headers) {

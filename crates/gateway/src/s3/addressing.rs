@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use s3s::host::{S3Host, VirtualHost};
+use s3s::path::{ParseS3PathError, S3Path, parse_virtual_hosted_style};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::answers::invalid_request;
@@ -38,24 +39,55 @@ pub(crate) enum AddressingStyle {
     Virtual(String),
 }
 
-/// The target of a request's path.
+/// The kind of thing that a request's path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathLevel {
+    /// The gateway as a whole.
+    Service,
     Bucket,
     Object,
 }
 
 impl AddressingStyle {
-    /// Of a request with this path; `None` where it names neither.
-    pub(super) fn level(&self, path: &str) -> Option<PathLevel> {
-        let path = path.trim_start_matches('/');
-        let key = match self {
-            AddressingStyle::Virtual(_) => path,
-            AddressingStyle::Path if path.is_empty() => return None,
-            AddressingStyle::Path => path.split_once('/').map_or("", |(_, key)| key),
+    /// The bucket and the key that a path names. Whoever decides by the path asks here: `s3s` carries out what its own
+    /// functions read, and anybody who reads another name refuses or admits another operation.
+    ///
+    /// # Errors
+    /// Those of `s3s`, which carries out nothing for such a path.
+    pub(crate) fn target(&self, path: &str) -> S3Result<S3Path> {
+        // Escapes first: an escaped slash separates bucket and key as the others do.
+        let path = String::from_utf8(url_escapes::decode(path));
+        let path = path.map_err(|_| unreadable("the path of the request is not UTF-8"))?;
+        let bucket = match self {
+            AddressingStyle::Path => None,
+            AddressingStyle::Virtual(bucket) => Some(bucket.as_str()),
         };
-        Some(if key.is_empty() { PathLevel::Bucket } else { PathLevel::Object })
+        parse_virtual_hosted_style(bucket, &path).map_err(|cause| match cause {
+            ParseS3PathError::InvalidPath => {
+                unreadable("the path of the request does not begin with a slash")
+            }
+            ParseS3PathError::InvalidBucketName => {
+                S3Error::with_message(S3ErrorCode::InvalidBucketName, "no bucket can have this name")
+            }
+            ParseS3PathError::KeyTooLong => {
+                S3Error::with_message(S3ErrorCode::KeyTooLongError, "a key has at most 1024 bytes")
+            }
+        })
     }
+
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub(super) fn level(&self, path: &str) -> S3Result<PathLevel> {
+        self.target(path).map(|target| match target {
+            S3Path::Root => PathLevel::Service,
+            S3Path::Bucket { .. } => PathLevel::Bucket,
+            S3Path::Object { .. } => PathLevel::Object,
+        })
+    }
+}
+
+fn unreadable(reason: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidURI, reason)
 }
 
 impl BucketAddressing {
@@ -189,7 +221,139 @@ pub(super) fn not_allowed(allowed: &'static str) -> S3Error {
 
 #[cfg(test)]
 mod tests {
+    use hyper::Request;
+    use proptest::prelude::*;
+    use s3s::access::{S3Access, S3AccessContext};
+    use s3s::auth::{S3Auth, SecretKey};
+    use s3s::service::{S3Service, S3ServiceBuilder};
+    use s3s::{Body, S3};
+    use underlay_sync::Mutex;
+
     use super::*;
+
+    /// Notes what `s3s` takes a path for, and carries out nothing.
+    #[derive(Clone, Default)]
+    struct TargetRecorder(Arc<Mutex<Option<String>>>);
+
+    impl S3 for TargetRecorder {}
+
+    #[async_trait::async_trait]
+    impl S3Auth for TargetRecorder {
+        async fn get_secret_key(&self, _: &str) -> S3Result<SecretKey> {
+            Err(invalid_request("nobody signs here"))
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl S3Access for TargetRecorder {
+        async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+            *self.0.lock() = Some(format!("{:?}", context.s3_path()));
+            Err(invalid_request("read"))
+        }
+    }
+
+    fn addressing_of_example() -> BucketAddressing {
+        BucketAddressing::new(&["gateway.example".to_owned()], None, false)
+    }
+
+    fn recording_service() -> (TargetRecorder, S3Service) {
+        let recorder = TargetRecorder::default();
+        let mut builder = S3ServiceBuilder::new(recorder.clone());
+        builder.set_auth(recorder.clone());
+        builder.set_access(recorder.clone());
+        builder.set_host(VirtualHosts(Arc::new(addressing_of_example())));
+        (recorder, builder.build())
+    }
+
+    /// What `s3s` takes a path for; nothing where it refuses it.
+    fn target_in_s3s(
+        (recorder, service): &(TargetRecorder, S3Service),
+        host: &str,
+        path: &str,
+    ) -> Option<String> {
+        *recorder.0.lock() = None;
+        let request = Request::builder().uri(path).header(HOST, host).body(Body::empty()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(service.call(request)).unwrap();
+        recorder.0.lock().take()
+    }
+
+    fn check_as_s3s(service: &(TargetRecorder, S3Service), path: &str) {
+        for (host, style) in [
+            ("gateway.example", AddressingStyle::Path),
+            ("lake.gateway.example", AddressingStyle::Virtual("lake".to_owned())),
+        ] {
+            let target = style.target(path).ok();
+            let shown = target.as_ref().map(|target| format!("{target:?}"));
+            assert_eq!(shown, target_in_s3s(service, host, path), "{host} {path}");
+            let level = match target {
+                None => None,
+                Some(S3Path::Root) => Some(PathLevel::Service),
+                Some(S3Path::Bucket { .. }) => Some(PathLevel::Bucket),
+                Some(S3Path::Object { .. }) => Some(PathLevel::Object),
+            };
+            assert_eq!(style.level(path).ok(), level, "{host} {path}");
+        }
+    }
+
+    #[test]
+    fn path_names_what_s3s_reads() {
+        let service = recording_service();
+        for path in [
+            "/",
+            "//",
+            "///",
+            "/%2F",
+            "/lake",
+            "/lake/",
+            "/lake%2F",
+            "/lake//",
+            "/lake%2fkey",
+            "/l%61ke%2Fkey",
+            "/lake%252Fkey",
+            "//lake/key",
+            "/lake/%ff",
+            "/lake/100%",
+            "/Lake/key",
+            "/lake/%00",
+        ] {
+            check_as_s3s(&service, path);
+        }
+        let own = AddressingStyle::Virtual("lake".to_owned());
+        let level = |style: &AddressingStyle, path: &str| style.level(path).ok();
+        assert_eq!(level(&AddressingStyle::Path, "/lake%2Fkey"), Some(PathLevel::Object));
+        assert_eq!(level(&AddressingStyle::Path, "/lake%2F"), Some(PathLevel::Bucket));
+        assert_eq!((level(&own, "/"), level(&own, "//")), (Some(PathLevel::Bucket), Some(PathLevel::Object)));
+    }
+
+    /// Each byte as it is or escaped, with capitals or without.
+    fn escaped(text: &str, choices: &[u8]) -> String {
+        let mut choices = choices.iter().cycle();
+        let write = |byte: u8| match choices.next().map_or(0, |choice| choice % 3) {
+            0 if byte.is_ascii_alphanumeric() || b"/-._~+!$&'()*,;=:@".contains(&byte) => {
+                char::from(byte).to_string()
+            }
+            1 => format!("%{byte:02x}"),
+            _ => format!("%{byte:02X}"),
+        };
+        text.bytes().map(write).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn path_level_is_that_of_s3s(
+            bucket in "(lake|[a-z/]{0,4})",
+            key in "(/{0,2}|[a%/]{0,6}|\\PC{0,12})",
+            choices in prop::collection::vec(any::<u8>(), 1..24),
+            odd in "([a/%2Ff]|%2F|%2f|%25){0,8}",
+        ) {
+            let service = recording_service();
+            check_as_s3s(&service, &format!("/{}", escaped(&format!("{bucket}/{key}"), &choices)));
+            check_as_s3s(&service, &format!("/{}", escaped(&key, &choices)));
+            check_as_s3s(&service, &format!("/lake{odd}"));
+            check_as_s3s(&service, &format!("/{odd}"));
+        }
+    }
 
     fn style(hosts: &[&str], host: &str) -> Option<AddressingStyle> {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();

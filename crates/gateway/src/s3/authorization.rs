@@ -8,7 +8,7 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::addressing::{AddressingStyle, BucketAddressing, PathLevel, not_allowed};
+use super::addressing::{BucketAddressing, PathLevel, not_allowed};
 use super::answers::{WrongRegion, denied};
 use super::queries;
 
@@ -207,12 +207,12 @@ pub(super) fn url_malformed(why: &str) -> S3Error {
 }
 
 /// A method that S3 does not have, or not for what the path names.
-pub(super) fn refused_method(method: &Method, uri: &Uri, style: &AddressingStyle) -> Option<S3Error> {
+pub(super) fn refused_method(method: &Method, uri: &Uri, level: PathLevel) -> Option<S3Error> {
     let is_known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE, Method::OPTIONS]
         .contains(method);
-    let Some(level) = style.level(uri.path()) else {
+    if level == PathLevel::Service {
         return (*method != Method::GET && *method != Method::OPTIONS).then(|| not_allowed("GET"));
-    };
+    }
     let is_object = level == PathLevel::Object;
     let is_nothing = *method == Method::POST && is_object && uri.query().is_none_or(str::is_empty);
     (!is_known || is_nothing).then(|| {
@@ -222,6 +222,7 @@ pub(super) fn refused_method(method: &Method, uri: &Uri, style: &AddressingStyle
 
 #[cfg(test)]
 mod tests {
+    use super::super::addressing::AddressingStyle;
     use super::*;
 
     fn code_of(headers: &[(&'static str, &str)], uri: &str, region: Option<&str>) -> Option<String> {
@@ -309,16 +310,24 @@ mod tests {
     #[test]
     fn methods_that_s3_does_not_have_are_not_allowed() {
         let is_refused = |method: &str, target: &str, style: AddressingStyle| {
-            refused_method(&method.parse().unwrap(), &target.parse().unwrap(), &style).is_some()
+            let uri: Uri = target.parse().unwrap();
+            let level = style.level(uri.path()).unwrap();
+            refused_method(&method.parse().unwrap(), &uri, level).is_some()
         };
-        for (method, target) in
-            [("PATCH", "/lake/a"), ("TRACE", "/lake"), ("PUT", "/"), ("HEAD", "/"), ("POST", "/lake/a")]
-        {
+        for (method, target) in [
+            ("PATCH", "/lake/a"),
+            ("TRACE", "/lake"),
+            ("PUT", "/"),
+            ("HEAD", "/"),
+            ("POST", "/lake/a"),
+            ("POST", "/lake%2Fa"),
+        ] {
             assert!(is_refused(method, target, AddressingStyle::Path), "{method} {target}");
         }
         for (method, target) in [
             ("GET", "/"),
             ("POST", "/lake/a?uploads"),
+            ("POST", "/lake%2fa?uploads"),
             ("POST", "/lake?delete"),
             ("POST", "/lake"),
             ("DELETE", "/lake/a"),

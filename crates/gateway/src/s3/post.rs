@@ -16,13 +16,14 @@ use openssl::sign::Signer;
 use reqwest::Url;
 use s3s::auth::{Credentials, SecretKey};
 use s3s::dto::Tagging;
+use s3s::path::S3Path;
 use s3s::post_policy::{PostPolicy, PostPolicyCondition};
 use s3s::xml::{Deserialize as _, Deserializer};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
 use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
-use super::addressing::{AddressingStyle, BucketAddressing};
+use super::addressing::BucketAddressing;
 use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
 use super::authorization::{check_day, check_scope};
 use super::input::{PromisedBody, check_storage_class, check_tags, encode_ascii, metadata};
@@ -177,19 +178,14 @@ impl PostForms {
 
     async fn post(&self, request: Request<Body>) -> S3Result<Response<Body>> {
         let (parts, body) = request.into_parts();
-        let path = parts.uri.path().trim_matches('/');
-        let bucket = match self.addressing.style_in(&parts.headers)? {
-            AddressingStyle::Virtual(bucket) if path.is_empty() => bucket,
-            // A form names its key itself.
-            AddressingStyle::Virtual(_) => String::new(),
-            AddressingStyle::Path => path.to_owned(),
-        };
-        if !s3s::path::check_bucket_name(&bucket) {
+        // A form names its key itself.
+        let style = self.addressing.style_in(&parts.headers)?;
+        let Ok(S3Path::Bucket { bucket }) = style.target(parts.uri.path()) else {
             return Err(S3Error::with_message(
                 S3ErrorCode::MethodNotAllowed,
                 "a form is sent to a bucket: POST /bucket",
             ));
-        }
+        };
         asking_headers::check(&parts.method, &parts.uri, &parts.headers, &parts.extensions, &[])?;
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());

@@ -5,7 +5,7 @@ use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::{S3Error, S3ErrorCode};
 
-use super::addressing::{AddressingStyle, PathLevel};
+use super::addressing::PathLevel;
 use crate::url_escapes;
 
 /// Names that a write may have, those of operations that the gateway does not have included: `s3s` knows these, and
@@ -158,8 +158,10 @@ pub(super) fn has_name(uri: &Uri, wanted: &[&str]) -> bool {
 }
 
 /// A request that asks for something that nobody here would see.
-pub(super) fn refused_query(method: &Method, uri: &Uri, style: &AddressingStyle) -> Option<S3Error> {
-    let level = style.level(uri.path())?;
+pub(super) fn refused_query(method: &Method, uri: &Uri, level: PathLevel) -> Option<S3Error> {
+    if level == PathLevel::Service {
+        return None;
+    }
     let pairs: Vec<(String, String)> = pairs(uri).collect();
     let mut asked = pairs.iter().filter(|(name, _)| !is_of_request(name));
     let unknown = match WRITES.iter().find(|row| row.method == *method && row.level == level) {
@@ -189,35 +191,61 @@ fn not_implemented(name: &str) -> S3Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::addressing::AddressingStyle;
     use super::*;
 
-    fn code(method: &Method, target: &str) -> Option<String> {
-        let refused = refused_query(method, &target.parse().unwrap(), &AddressingStyle::Path);
+    fn code_in(style: &AddressingStyle, method: &Method, target: &str) -> Option<String> {
+        let uri: Uri = target.parse().unwrap();
+        let refused = refused_query(method, &uri, style.level(uri.path()).unwrap());
         refused.map(|refused| refused.code().as_str().to_owned())
+    }
+
+    fn code(method: &Method, target: &str) -> Option<String> {
+        code_in(&AddressingStyle::Path, method, target)
+    }
+
+    #[test]
+    fn bucket_query_for_escaped_key_is_refused() {
+        let unseen = Some("NotImplemented".to_owned());
+        for target in ["/lake%2Fa?lifecycle", "/lake%2fa?policy", "/l%61ke%2Fa?policy", "/lake/%2F?policy"] {
+            assert_eq!(code(&Method::DELETE, target), unseen, "{target}");
+            assert_eq!(code(&Method::PUT, target), unseen, "{target}");
+        }
+        assert_eq!(code(&Method::DELETE, "/lake%2F?policy"), None);
+        let own = AddressingStyle::Virtual("lake".to_owned());
+        for target in ["//?policy", "/%2F?policy", "///?policy"] {
+            assert_eq!(code_in(&own, &Method::DELETE, target), unseen, "{target}");
+        }
+        assert_eq!(code_in(&own, &Method::DELETE, "/?policy"), None);
     }
 
     #[test]
     fn ignored_query_parameters_are_refused() {
         let unseen = Some("NotImplemented".to_owned());
         for target in [
-            "/b/k?renameObject",
-            "/b/k?encryption",
-            "/b/k?annotation&x-id=PutObject",
-            "/b/k?append&position=0",
+            "/lake/k?renameObject",
+            "/lake/k?encryption",
+            "/lake/k?annotation&x-id=PutObject",
+            "/lake/k?append&position=0",
         ] {
             assert_eq!(code(&Method::PUT, target), unseen, "{target}");
         }
-        for target in
-            ["/b/k?acl", "/b/k?annotation", "/b/k?retention", "/b/k?uploads", "/b?abac", "/b?versioning"]
-        {
+        for target in [
+            "/lake/k?acl",
+            "/lake/k?annotation",
+            "/lake/k?retention",
+            "/lake/k?uploads",
+            "/lake?abac",
+            "/lake?versioning",
+        ] {
             assert_eq!(code(&Method::DELETE, target), unseen, "{target}");
         }
-        for target in ["/b?abac", "/b?metadataConfiguration", "/b/k?annotation"] {
+        for target in ["/lake?abac", "/lake?metadataConfiguration", "/lake/k?annotation"] {
             assert_eq!(code(&Method::GET, target), unseen, "{target}");
         }
-        assert_eq!(code(&Method::PUT, "/b?foo"), unseen);
+        assert_eq!(code(&Method::PUT, "/lake?foo"), unseen);
         let half = Some("InvalidRequest".to_owned());
-        for target in ["/b/k?partNumber=1", "/b/k?uploadId=x"] {
+        for target in ["/lake/k?partNumber=1", "/lake/k?uploadId=x"] {
             assert_eq!(code(&Method::PUT, target), half, "{target}");
         }
     }
@@ -225,10 +253,12 @@ mod tests {
     #[test]
     fn names_of_query_are_found_with_escapes() {
         let is_found = |target: &str| has_name(&target.parse().unwrap(), &["delete", "uploadId"]);
-        for target in ["/b?delete", "/b?x-id=a&delete=", "/b?%64elete", "/b?x&upload%49d=1"] {
+        for target in ["/lake?delete", "/lake?x-id=a&delete=", "/lake?%64elete", "/lake?x&upload%49d=1"] {
             assert!(is_found(target), "{target}");
         }
-        for target in ["/b", "/b?", "/b?prefix=delete", "/b?%2564elete", "/b?delet%", "/b?Delete"] {
+        for target in
+            ["/lake", "/lake?", "/lake?prefix=delete", "/lake?%2564elete", "/lake?delet%", "/lake?Delete"]
+        {
             assert!(!is_found(target), "{target}");
         }
     }
@@ -238,20 +268,29 @@ mod tests {
         for (method, targets) in [
             (
                 Method::GET,
-                &["/", "/b?list-type=2&prefix=&delimiter=%2F", "/b?uploads=", "/b/k?v=17", "/b/k?versionId="]
-                    [..],
+                &[
+                    "/",
+                    "/lake?list-type=2&prefix=&delimiter=%2F",
+                    "/lake?uploads=",
+                    "/lake/k?v=17",
+                    "/lake/k?versionId=",
+                ][..],
             ),
             (
                 Method::GET,
-                &["/b?versions&key-marker=", "/b/k?response-content-type=", "/b/k?partNumber=1"][..],
+                &["/lake?versions&key-marker=", "/lake/k?response-content-type=", "/lake/k?partNumber=1"][..],
             ),
             (
                 Method::PUT,
-                &["/b/k?partNumber=1&uploadId=x&x-id=UploadPart", "/b/k?tagging", "/b", "/b?acl"][..],
+                &["/lake/k?partNumber=1&uploadId=x&x-id=UploadPart", "/lake/k?tagging", "/lake", "/lake?acl"]
+                    [..],
             ),
-            (Method::PUT, &["/b/k?X-Amz-Algorithm=A&x-amz-acl=private&AWSAccessKeyId=A"][..]),
-            (Method::POST, &["/b?delete", "/b/k?uploads", "/b/k?uploadId=x", "/b"][..]),
-            (Method::DELETE, &["/b/k?uploadId=x", "/b/k?versionId=null", "/b/k?tagging", "/b"][..]),
+            (Method::PUT, &["/lake/k?X-Amz-Algorithm=A&x-amz-acl=private&AWSAccessKeyId=A"][..]),
+            (Method::POST, &["/lake?delete", "/lake/k?uploads", "/lake/k?uploadId=x", "/lake"][..]),
+            (
+                Method::DELETE,
+                &["/lake/k?uploadId=x", "/lake/k?versionId=null", "/lake/k?tagging", "/lake"][..],
+            ),
         ] {
             for target in targets {
                 assert_eq!(code(&method, target), None, "{method} {target}");

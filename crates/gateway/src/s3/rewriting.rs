@@ -19,7 +19,7 @@ use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 use super::access::{VerifiedSignature, check_signed};
-use super::addressing::{AddressingStyle, BucketAddressing};
+use super::addressing::{BucketAddressing, PathLevel};
 use super::answers::{error, invalid_request};
 use super::input::{self, PromisedBody};
 use super::queries::has_name;
@@ -28,7 +28,6 @@ use crate::digests::{ALGORITHMS, ChecksumKind, DigestSet};
 use crate::errors::GatewayError;
 use crate::form::is_form;
 use crate::model::ObjectChecksums;
-use crate::url_escapes;
 
 /// In the query of a presigned URL.
 const OF_SIGNATURE: [&str; 7] = [
@@ -238,17 +237,11 @@ fn is_document(method: &Method, uri: &Uri, headers: &HeaderMap, addressing: &Buc
     match *method {
         Method::POST => !is_form(method, headers),
         Method::PUT if has_name(uri, &["tagging", "acl"]) => true,
-        // CreateBucket. An object's bytes must never be taken for a document, so a path counts only if it can't have a
-        // key.
-        Method::PUT => match addressing.style_in(headers) {
-            Ok(AddressingStyle::Virtual(_)) => matches!(uri.path(), "" | "/"),
-            _ => {
-                // An escaped slash separates bucket and key, as the others do.
-                let path = url_escapes::decode(uri.path().strip_prefix('/').unwrap_or_default());
-                let bucket = path.strip_suffix(b"/").unwrap_or(&path);
-                !bucket.is_empty() && !bucket.contains(&b'/')
-            }
-        },
+        // CreateBucket. An object's bytes must never be taken for a document.
+        Method::PUT => {
+            let style = addressing.style_in(headers);
+            style.and_then(|style| style.level(uri.path())).is_ok_and(|level| level == PathLevel::Bucket)
+        }
         _ => false,
     }
 }

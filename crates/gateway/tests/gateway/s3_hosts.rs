@@ -5,10 +5,10 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use crate::program::{KEY, Program, SECRET};
-use crate::signed::{Reply, ask, ask_for, exchange, tags};
+use crate::signed::{REGION, Reply, ask, ask_for, exchange, sign_for, tags};
 
 const HOSTS: &str = "hosts = [\"gateway.example\"]\n";
 
@@ -229,4 +229,60 @@ fn send_form(program: &Program, host: &str, target: &str) -> Reply {
         body.len()
     );
     exchange(program.address, &head, body.as_bytes()).unwrap()
+}
+
+/// Sends a request for `target` that is signed over `path`, as clients do whose target has more escapes.
+fn ask_as_written(
+    program: &Program,
+    host: &str,
+    method: &str,
+    (target, path): (&str, &str),
+    body: &[u8],
+) -> Reply {
+    let hash = base16ct::lower::encode_string(&Sha256::digest(body));
+    let signed = sign_for((host, REGION), (method, target, path), &[], &hash, body.len() as u64);
+    exchange(program.address, &signed.head, body).unwrap()
+}
+
+/// By its path a query is a bucket's or an object's. An operation that is refused must not become another one.
+#[test]
+fn refused_queries_stay_refused_however_the_path_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = start(directory.path(), HOSTS);
+    let (own, virtual_host) = (program.address.to_string(), "lake.gateway.example");
+    let get = |host: &str, target: &str| ask_host(&program, host, "GET", target, b"");
+    assert_eq!(ask(program.address, "PUT", "/lake/key", &[], b"bytes").unwrap().status, 200);
+    assert_eq!(ask_host(&program, virtual_host, "PUT", "//", b"of a slash").status, 200);
+    for path in ["/lake%2Fkey", "/lake%2fkey", "/l%61ke%2Fk%65y", "/lake/key"] {
+        for name in ["lifecycle", "policy", "versioning", "publicAccessBlock"] {
+            for method in ["DELETE", "PUT"] {
+                let target = format!("{path}?{name}=");
+                let reply = ask_as_written(&program, &own, method, (&target, "/lake/key"), b"{}");
+                assert_eq!(
+                    (reply.status, reply.code().as_str()),
+                    (501, "NotImplemented"),
+                    "{method} {target}"
+                );
+            }
+        }
+        assert_eq!(get(&own, "/lake/key").body, b"bytes", "{path}");
+    }
+    for (target, path) in [("//?policy=", "//"), ("/%2F?policy=", "//"), ("/%2f?lifecycle=", "//")] {
+        for method in ["DELETE", "PUT"] {
+            let reply = ask_as_written(&program, virtual_host, method, (target, path), b"{}");
+            assert_eq!((reply.status, reply.code().as_str()), (501, "NotImplemented"), "{method} {target}");
+        }
+        assert_eq!(get(virtual_host, "//").body, b"of a slash", "{target}");
+    }
+    // The same paths for what there is.
+    let begun = ask_as_written(&program, &own, "POST", ("/lake%2Fkey?uploads=", "/lake/key"), b"");
+    assert!(begun.status == 200 && begun.tag("UploadId").is_some(), "{begun:?}");
+    let put = ask_as_written(&program, &own, "PUT", ("/lake%2Fkey", "/lake/key"), b"again");
+    assert_eq!((put.status, get(&own, "/lake/key").body), (200, b"again".to_vec()));
+    let created = ask_as_written(&program, &own, "PUT", ("/n%65w%2F", "/new/"), b"");
+    assert_eq!((created.status, buckets(&program)), (200, vec!["lake".to_owned(), "new".to_owned()]));
+    let invalid = ask_as_written(&program, &own, "GET", ("/lake/%ff", "/lake/%FF"), b"");
+    assert_eq!((invalid.status, invalid.code().as_str()), (400, "InvalidURI"), "{invalid:?}");
+    assert_eq!(send_form(&program, &own, "/l%61ke").status, 201);
+    assert_eq!(send_form(&program, &own, "/lake%2Fkey").status, 405);
 }

@@ -108,7 +108,8 @@ async fn slow_peer_with_pings_is_waited_for() {
 
 #[test]
 fn key_from_path_matches_s3s() {
-    let pair_of = |path: &str| name_of(path).map(|(bucket, key)| format!("{bucket} {key}"));
+    let pair_of =
+        |path: &str| name_of(&AddressingStyle::Path, path).map(|(bucket, key)| format!("{bucket} {key}"));
     assert_eq!(pair_of("/lake/a/b%20c").as_deref(), Some("lake a/b c"));
     assert_eq!(pair_of("/lake/%2e%2e/a//b").as_deref(), Some("lake ../a//b"));
     assert_eq!(pair_of("/lake%2Fa").as_deref(), Some("lake a"));
@@ -144,6 +145,6 @@ proptest! {
             request.headers_mut().insert(PROOF, value);
         }
         prop_assert!(matches!(us.asked(&request), PeerRequest::ByStranger));
-        let _ = name_of(&path);
+        let _ = name_of(&AddressingStyle::Path, &path);
     }
 }
