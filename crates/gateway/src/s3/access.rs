@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::{CONTENT_RANGE, HeaderMap, HeaderName};
 use hyper::{Method, Uri};
 use reqwest::Url;
 use s3s::access::{S3Access, S3AccessContext};
@@ -13,9 +13,10 @@ use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use underlay_sync::{Mutex, RwLock};
 
+use super::acl::is_owner;
 use super::addressing::BucketAddressing;
-use super::answers::denied;
-use super::{MAX_DOCUMENT_BYTES, authorization, queries};
+use super::answers::{denied, invalid_request};
+use super::{MAX_DOCUMENT_BYTES, authorization, queries, query_headers};
 use crate::config::{AccessKey, KeyGrant};
 use crate::digests::ChecksumKind;
 use crate::url_escapes;
@@ -158,13 +159,7 @@ pub(super) fn check_signed(
     headers: &HeaderMap,
     uri: &Uri,
 ) -> S3Result<()> {
-    // A client that names an owner wants nothing done to anybody else's bucket.
-    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
-        let mut named = headers.get_all(name).iter();
-        if named.any(|value| !value.to_str().is_ok_and(super::acl::is_owner)) {
-            return Err(denied("the request expects another owner of the bucket"));
-        }
-    }
+    check_expected_owner(headers, uri)?;
     if let Some(refused) = authorization::old_signature(headers, uri) {
         return Err(refused);
     }
@@ -173,6 +168,25 @@ pub(super) fn check_signed(
         Some(_) => all_signed(headers, uri),
     }
 }
+
+/// A client that names an owner wants nothing done to anybody else's bucket. Presigned URLs name it in their query.
+pub(super) fn check_expected_owner(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let in_query: Vec<(String, String)> = query_headers::pairs(uri).collect();
+    for name in EXPECTED_OWNERS {
+        let mut values = headers.get_all(name).iter();
+        let mut parameters = in_query.iter().filter(|(other, _)| other == name);
+        if values.any(|value| !value.to_str().is_ok_and(is_owner))
+            || parameters.any(|(_, value)| !is_owner(value))
+        {
+            return Err(denied("the request expects another owner of the bucket"));
+        }
+    }
+    Ok(())
+}
+
+/// Headers that name the owner of a bucket.
+pub(super) const EXPECTED_OWNERS: [&str; 2] =
+    ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
 /// A week, as of S3.
 const MAX_LIFETIME_S: i64 = 604_800;
@@ -203,6 +217,12 @@ pub(crate) fn refused_at_once(
     if let Some(refused) = refused_header(headers) {
         return Some(refused);
     }
+    // RFC 9110, section 14.5: whoever writes a part of an object must not replace the whole.
+    if *method == Method::PUT && headers.contains_key(CONTENT_RANGE) {
+        let reason =
+            "S3 has no PUT of a part of an object by Content-Range: send the whole, or use UploadPart";
+        return Some(invalid_request(reason));
+    }
     if let Some(refused) = authorization::malformed(headers, uri, addressing) {
         return Some(refused);
     }
@@ -226,7 +246,7 @@ pub(super) fn is_word_of_checksum(name: &str) -> bool {
 }
 
 /// A header that `s3s` would pass over or misread: an unknown checksum, or a copy source with an incomplete escape.
-fn refused_header(headers: &HeaderMap) -> Option<S3Error> {
+pub(super) fn refused_header(headers: &HeaderMap) -> Option<S3Error> {
     let mut checksums = headers.keys().filter_map(|name| name.as_str().strip_prefix("x-amz-checksum-"));
     if let Some(name) = checksums.find(|name| !is_word_of_checksum(name)) {
         let reason = format!("x-amz-checksum-{name} is not a checksum that this gateway knows");

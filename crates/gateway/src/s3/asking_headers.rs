@@ -78,8 +78,8 @@ impl HeaderFamily {
     }
 }
 
-/// Refuses a request with a header that its operation does not read. In presigned URLs, SDKs write such headers as
-/// parameters, which no operation here reads.
+/// Refuses a request with a header that its operation does not read. Those that are parameters still, no operation
+/// reads: others have become [headers](super::query_headers).
 ///
 /// # Errors
 /// `NotImplemented`, or S3's own code for a value that S3 does not have.
@@ -99,7 +99,7 @@ pub(super) fn check(
     let parameters = queries::pairs(uri)
         .filter(|(name, _)| name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("x-amz-")))
         .map(|(name, value)| (Cow::Owned(name.to_ascii_lowercase()), Cow::Owned(value), false));
-    let asked: Vec<(Cow<'_, str>, Cow<'_, str>, HeaderFamily)> = written
+    let asked: Vec<AskedHeader<'_>> = written
         .chain(parameters)
         .filter_map(|(name, value, is_header)| {
             let family = HeaderFamily::from_name(&name)?;
@@ -110,6 +110,26 @@ pub(super) fn check(
             (!is_passed_over).then_some((name, value, family))
         })
         .collect();
+    refuse(&asked)
+}
+
+/// The same of the fields of a form, which stand for headers and have their names.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_fields<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> S3Result<()> {
+    let family_of = |(name, value): (&'a str, &'a str)| {
+        Some((Cow::Borrowed(name), Cow::Borrowed(value), HeaderFamily::from_name(name)?))
+    };
+    let asked: Vec<AskedHeader<'_>> =
+        fields.filter(|(_, value)| !value.is_empty()).filter_map(family_of).collect();
+    refuse(&asked)
+}
+
+/// A name that nobody looks at, with its value.
+type AskedHeader<'a> = (Cow<'a, str>, Cow<'a, str>, HeaderFamily);
+
+fn refuse(asked: &[AskedHeader<'_>]) -> S3Result<()> {
     let is_asked = |wanted: &str| asked.iter().any(|(name, ..)| name == wanted);
     let is_incomplete = |begin: &&str| {
         asked.iter().any(|(name, ..)| name.starts_with(begin)) && !is_asked(&format!("{begin}algorithm"))
@@ -117,7 +137,7 @@ pub(super) fn check(
     if let Some(begin) = CUSTOMER_KEYS.iter().find(|begin| is_incomplete(begin)) {
         return Err(invalid(format!("the request has a key of the client's own without {begin}algorithm")));
     }
-    for (name, value, family) in &asked {
+    for (name, value, family) in asked {
         match family {
             HeaderFamily::Acl => acl::check_canned(Some(value))?,
             HeaderFamily::StorageClass => input::check_storage_class(Some(value))?,
@@ -127,7 +147,7 @@ pub(super) fn check(
     Ok(())
 }
 
-fn not_done(name: &str) -> S3Error {
+pub(super) fn not_done(name: &str) -> S3Error {
     let name: String = name.chars().take(100).flat_map(char::escape_debug).collect();
     error(GatewayError::NotImplemented(format!("this gateway can't carry out the request: {name}")))
 }

@@ -20,6 +20,8 @@ use crate::url_escapes;
 
 /// S3's limit of tags.
 const MAX_TAGS: usize = 10;
+/// User Guide, Categorizing your objects using tags: keys of users don't begin so.
+const RESERVED_TAGS: &str = "aws:";
 
 /// The body as a stream. Errors of `s3s` have no public types, so their text says what they are.
 pub(super) fn body(blob: Option<StreamingBlob>) -> BoxStream<'static, GatewayResult<Bytes>> {
@@ -308,6 +310,9 @@ fn check_each(tags: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
     if tags.iter().any(is_long) {
         return Err(wrong_tag("a tag's key has 1 to 128 characters, and its value at most 256"));
     }
+    if tags.iter().any(|(name, _)| name.starts_with(RESERVED_TAGS)) {
+        return Err(wrong_tag("AWS keeps tags whose keys begin with aws: for itself"));
+    }
     match tags.iter().all(|(name, value)| name.chars().chain(value.chars()).all(is_of_tag)) {
         true => Ok(tags),
         false => Err(wrong_tag("a tag has letters, numbers, spaces and + - = . _ : / @ alone")),
@@ -335,12 +340,13 @@ mod tests {
             tags(Some("b=2&a=x+y%2B&c")).unwrap(),
             [("a", "x y+"), ("b", "2"), ("c", "")].map(|(a, b)| (a.to_owned(), b.to_owned()))
         );
+        assert!(tags(Some("a=aws:b&awsome=1&b:aws:=2")).is_ok());
         assert!(tags(Some("ключ=значение&key@=a:b/c._-%3D")).is_ok());
         let code = |text: &str| tags(Some(text)).unwrap_err().code().as_str().to_owned();
         for text in ["a=1&a=2", "=1", "a=%zz", "a=%+f"] {
             assert_eq!(code(text), "InvalidArgument", "{text}");
         }
-        for text in ["a%26=1", "a=1?", "a=1%2C2", "a*=1"] {
+        for text in ["a%26=1", "a=1?", "a=1%2C2", "a*=1", "aws:a=1", "b=2&aws%3A=1"] {
             assert_eq!(code(text), "InvalidTag", "{text}");
         }
         assert!(tags(Some("a=%zz")).is_err() && tags(Some("a=%f")).is_err());

@@ -18,6 +18,7 @@ mod object;
 mod post;
 mod preconditions;
 mod queries;
+mod query_headers;
 mod ranges;
 mod rewriting;
 mod spoiled;

@@ -22,7 +22,9 @@ use s3s::xml::{Deserialize as _, Deserializer};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 
-use super::access::{KeyPermissions, NotedRequest, RequestNote, is_word_of_checksum};
+use super::access::{
+    EXPECTED_OWNERS, KeyPermissions, NotedRequest, RequestNote, check_expected_owner, is_word_of_checksum,
+};
 use super::addressing::BucketAddressing;
 use super::answers::{answer_of, denied, error, invalid, invalid_request, ms};
 use super::authorization::{check_day, check_scope};
@@ -186,6 +188,7 @@ impl PostForms {
                 "a form is sent to a bucket: POST /bucket",
             ));
         };
+        check_expected_owner(&parts.headers, &parts.uri)?;
         asking_headers::check(&parts.method, &parts.uri, &parts.headers, &parts.extensions, &[])?;
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -432,9 +435,38 @@ fn check_least(policy: &PostPolicy, length: usize) -> S3Result<()> {
     }
 }
 
-/// Fields that ask for what the gateway does not do, by how they begin: the same that it refuses in headers.
-const UNKNOWN: [&str; 4] =
-    ["x-amz-server-side-", "x-amz-website-redirect-", "x-amz-object-lock-", "x-amz-grant-"];
+/// Fields of S3's that are read, or that change nothing: those of the signature, and what a request may say of itself.
+fn is_known_field(name: &str) -> bool {
+    matches!(
+        name,
+        "x-amz-algorithm"
+            | "x-amz-credential"
+            | "x-amz-date"
+            | "x-amz-signature"
+            | "x-amz-security-token"
+            | "x-amz-acl"
+            | "x-amz-storage-class"
+            | "x-amz-request-payer"
+            | "x-amz-sdk-checksum-algorithm"
+            | "x-amz-user-agent"
+    ) || name.starts_with("x-amz-meta-")
+        || name.starts_with("x-amz-checksum-")
+        || EXPECTED_OWNERS.contains(&name)
+}
+
+/// Refuses what would be refused as a header, and any other field of S3's that nobody here reads. Fields of other names
+/// are the page's own.
+fn check_fields(form: &UploadForm) -> S3Result<()> {
+    let fields = || form.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    if fields().any(|(name, value)| EXPECTED_OWNERS.contains(&name) && !acl::is_owner(value)) {
+        return Err(denied("the form expects another owner of the bucket"));
+    }
+    asking_headers::check_fields(fields())?;
+    match fields().find(|(name, _)| name.starts_with("x-amz-") && !is_known_field(name)) {
+        Some((name, _)) => Err(asking_headers::not_done(name)),
+        None => Ok(()),
+    }
+}
 
 /// The object that a form makes, without its size.
 fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
@@ -443,13 +475,7 @@ fn put_of(form: &UploadForm) -> S3Result<(PutRequest, PromisedBody)> {
     // Browsers send UTF-8. S3 keeps it as the encoded words that a PUT has, and returns these.
     let text =
         |name: &str| form.field(name).filter(|text| !text.is_empty()).map(str::to_owned).map(encode_ascii);
-    if let Some((name, _)) =
-        form.fields.iter().find(|(name, _)| UNKNOWN.iter().any(|start| name.starts_with(start)))
-    {
-        return Err(error(GatewayError::NotImplemented(format!(
-            "this gateway can't do what the form asks for: {name}"
-        ))));
-    }
+    check_fields(form)?;
     let mut checksums = form.fields.iter().filter_map(|(name, _)| name.strip_prefix("x-amz-checksum-"));
     if let Some(name) = checksums.find(|name| !is_word_of_checksum(name)) {
         return Err(invalid_request(format!(
@@ -628,6 +654,45 @@ mod tests {
         assert!(check_least(&rules, 0).is_err() && check_least(&rules, 1).is_ok());
         let anywhere = policy(r#"["starts-with", "$key", ""]"#);
         assert!(check_policy(&anywhere, &form(&fields[..1]), "lake", "a", 0).is_err());
+    }
+
+    #[test]
+    fn fields_ask_for_what_headers_ask_for() {
+        let refusal = |name: &str, value: &str| {
+            let refused = put_of(&form(&[("key", "a"), (name, value)])).err();
+            refused.map_or_else(String::new, |refused| refused.code().as_str().to_owned())
+        };
+        for (name, value, code) in [
+            ("if-none-match", "*", "NotImplemented"),
+            ("if-match", "\"etag\"", "NotImplemented"),
+            ("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT", "NotImplemented"),
+            ("x-amz-copy-source", "/lake/b", "NotImplemented"),
+            ("x-amz-copy-source-range", "bytes=0-1", "NotImplemented"),
+            ("x-amz-tagging", "a=b", "NotImplemented"),
+            ("x-amz-website-redirect-location", "/b", "NotImplemented"),
+            ("x-amz-rename-source", "/lake/b", "NotImplemented"),
+            ("x-amz-object-lock-mode", "GOVERNANCE", "NotImplemented"),
+            ("x-amz-server-side-encryption", "AES256", "NotImplemented"),
+            ("x-amz-grant-read", "id=\"somebody\"", "NotImplemented"),
+            ("x-amz-something-new", "1", "NotImplemented"),
+            ("x-amz-server-side-encryption-customer-key", "a", "InvalidArgument"),
+            ("x-amz-acl", "public-read", "NotImplemented"),
+            ("acl", "public-read", "NotImplemented"),
+            ("x-amz-storage-class", "GLACIER", "InvalidStorageClass"),
+            ("x-amz-expected-bucket-owner", "somebody", "AccessDenied"),
+            ("x-amz-checksum-sha512", "AAAA", "InvalidRequest"),
+            ("x-amz-acl", "private", ""),
+            ("x-amz-storage-class", "STANDARD", ""),
+            ("x-amz-expected-bucket-owner", "underlay", ""),
+            ("x-amz-meta-if-match", "*", ""),
+            ("x-amz-security-token", "token", ""),
+            ("x-ignore-me", "1", ""),
+            ("submit", "Upload", ""),
+        ] {
+            assert_eq!(refusal(name, value), code, "{name}: {value}");
+        }
+        let tagging = "<Tagging><TagSet><Tag><Key>aws:a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+        assert_eq!(refusal("tagging", tagging), "InvalidTag");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Rewrites requests so that `s3s` reads them as their clients meant them. `s3s` refuses headers that RFC 9110 says to
-//! ignore (malformed ranges and dates), and misreads others (a `+` in the source of a copy, CDATA). The signature
-//! covers what the client wrote. So a first service of `s3s` verifies it, and its route, which is here, hands the
+//! Rewrites requests so that `s3s` reads them as their clients meant them. It refuses headers that RFC 9110 says to
+//! ignore (malformed ranges and dates), and misreads others (a `+` in the source of a copy, CDATA). It passes over
+//! headers in the query of a presigned URL. The signature covers what the client wrote. So a first service of `s3s` verifies it, and its route, which is here, hands the
 //! rewritten request to a second one. Only requests that need it go this way.
 
 use std::borrow::Cow;
@@ -18,27 +18,16 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
-use super::access::{VerifiedSignature, check_signed};
+use super::access::{VerifiedSignature, check_signed, refused_header};
 use super::addressing::{BucketAddressing, PathLevel};
 use super::answers::{error, invalid_request};
 use super::input::{self, PromisedBody};
 use super::queries::has_name;
-use super::{MAX_DOCUMENT_BYTES, documents, ranges};
+use super::{MAX_DOCUMENT_BYTES, documents, query_headers, ranges};
 use crate::digests::{ALGORITHMS, ChecksumKind, DigestSet};
 use crate::errors::GatewayError;
 use crate::form::is_form;
 use crate::model::ObjectChecksums;
-
-/// In the query of a presigned URL.
-const OF_SIGNATURE: [&str; 7] = [
-    "x-amz-algorithm",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
-    "x-amz-signedheaders",
-    "x-amz-signature",
-    "x-amz-security-token",
-];
 
 /// How a header is written that `s3s` may not read as it is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +37,7 @@ enum HeaderForm {
     Date,
     Source,
     Expires,
+    List,
     Metadata,
 }
 
@@ -61,6 +51,7 @@ impl HeaderForm {
             "if-modified-since" | "if-unmodified-since" => Some(HeaderForm::Date),
             "x-amz-copy-source" => Some(HeaderForm::Source),
             "expires" => Some(HeaderForm::Expires),
+            "cache-control" | "content-encoding" | "content-language" => Some(HeaderForm::List),
             _ if name.starts_with("x-amz-meta-") => Some(HeaderForm::Metadata),
             _ => None,
         }
@@ -68,8 +59,8 @@ impl HeaderForm {
 
     /// Whether `s3s` reads this value as it is meant, or not at all, and nobody but us has to.
     fn is_usual(self, value: &HeaderValue) -> bool {
-        // The characters of metadata are looked at elsewhere.
-        let Ok(text) = value.to_str() else { return self == HeaderForm::Metadata };
+        // The characters of metadata and lists are looked at elsewhere.
+        let Ok(text) = value.to_str() else { return matches!(self, HeaderForm::Metadata | HeaderForm::List) };
         // `s3s` takes an empty header for none.
         text.is_empty()
             || match self {
@@ -81,7 +72,7 @@ impl HeaderForm {
                     Timestamp::parse(TimestampFormat::HttpDate, text).is_ok()
                 }
                 HeaderForm::Source => !text.contains('+'),
-                HeaderForm::Metadata => true,
+                HeaderForm::List | HeaderForm::Metadata => true,
             }
     }
 }
@@ -100,7 +91,9 @@ pub(super) struct HeaderRewriter {
 #[async_trait]
 impl S3Route for HeaderRewriter {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
-        has_odd_header(headers) || is_document(method, uri, headers, &self.addressing)
+        has_odd_header(headers)
+            || is_document(method, uri, headers, &self.addressing)
+            || query_headers::pairs(uri).next().is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -111,6 +104,10 @@ impl S3Route for HeaderRewriter {
         let S3Request {
             input, method, uri, mut headers, mut extensions, credentials, trailing_headers, ..
         } = request;
+        query_headers::move_into(&mut headers, &uri)?;
+        if let Some(refused) = refused_header(&headers) {
+            return Err(refused);
+        }
         let is_document = is_document(&method, &uri, &headers, &self.addressing);
         let body = match is_document {
             true => {
@@ -214,9 +211,10 @@ fn rewrite_headers(headers: &mut HeaderMap) -> MovedConditions {
                     headers.insert(name, value);
                 }
             }
-            // User Guide, Working with object metadata: headers of one name are one.
-            HeaderForm::Metadata => {
-                let text = values.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b","[..]);
+            // User Guide, Working with object metadata: headers of one name are one. So are lists: RFC 9110, section 5.3.
+            HeaderForm::Metadata | HeaderForm::List => {
+                let comma = if writing == HeaderForm::List { &b", "[..] } else { &b","[..] };
+                let text = values.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(comma);
                 if let Ok(value) = HeaderValue::from_bytes(&text) {
                     headers.insert(name, value);
                 }
@@ -332,15 +330,14 @@ fn check_document(
     promised.verify()(&sums.md5, &sums.checksums).map_err(error)
 }
 
-/// The signature has been verified, and would not fit any more.
+/// Leaves out the signature, which has been verified and would not fit any more, and parameters that are headers now.
 fn without_signature(uri: &Uri) -> S3Result<Uri> {
     let wrong = || S3Error::with_message(S3ErrorCode::InvalidURI, "the URL of the request is not valid");
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let pairs = query.split('&').filter(|pair| {
-        let name = Url::parse(&format!("http://gateway/?{pair}"))
-            .ok()
-            .and_then(|url| url.query_pairs().next().map(|(name, _)| name.to_ascii_lowercase()));
-        !name.is_some_and(|name| OF_SIGNATURE.contains(&name.as_str()))
+        let url = Url::parse(&format!("http://gateway/?{pair}")).ok();
+        let name = url.and_then(|url| url.query_pairs().next().map(|(name, _)| name.into_owned()));
+        !name.is_some_and(|name| query_headers::is_of_signature(&name) || query_headers::is_header(&name))
     });
     let pairs: Vec<&str> = pairs.collect();
     let target = match pairs.is_empty() {
@@ -352,6 +349,7 @@ fn without_signature(uri: &Uri) -> S3Result<Uri> {
 
 /// For the fuzzer: any head, which is returned as it goes on. A rewritten request needs it no more.
 pub(super) fn rewrite_any(mut headers: HeaderMap, uri: &Uri) -> (HeaderMap, Extensions) {
+    let _ = query_headers::move_into(&mut headers, uri);
     let moved = rewrite_headers(&mut headers);
     for name in ["range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since"] {
         for value in headers.get_all(name) {
@@ -410,6 +408,10 @@ mod tests {
         let rest = |target: &str| without_signature(&target.parse().unwrap()).unwrap().to_string();
         assert_eq!(rest("/lake/a?X-Amz-Signature=0&x-id=GetObject&X-Amz-D%61te=1"), "/lake/a?x-id=GetObject");
         assert_eq!(rest("/lake/a?X-Amz-Signature=0"), "/lake/a");
+        assert_eq!(
+            rest("/lake/a?uploads&X-Amz-Meta-A=1&x-amz-checksum-crc32=A"),
+            "/lake/a?uploads&x-amz-checksum-crc32=A"
+        );
         assert_eq!(rest("/lake/a%20b?prefix=a%2Bb+c"), "/lake/a%20b?prefix=a%2Bb+c");
     }
 
@@ -442,5 +444,27 @@ mod tests {
         let mut extensions = Extensions::new();
         extensions.insert(moved);
         assert_eq!(headers_with(&headers, &extensions, "expires")["expires"], "0");
+    }
+
+    #[test]
+    fn lines_of_a_list_become_one() {
+        let joined = |name: &'static str, values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            let is_odd = has_odd_header(&headers);
+            rewrite_headers(&mut headers);
+            let values = headers.get_all(name).iter().map(|value| value.to_str().unwrap().to_owned());
+            (is_odd, values.collect::<Vec<_>>())
+        };
+        for name in ["cache-control", "content-encoding", "content-language"] {
+            assert_eq!(joined(name, &["a", "b, c"]), (true, vec!["a, b, c".to_owned()]), "{name}");
+            assert_eq!(joined(name, &["a"]), (false, vec!["a".to_owned()]), "{name}");
+        }
+        // These have one value, so that two lines are a mistake.
+        for name in ["content-type", "content-disposition", "x-amz-tagging"] {
+            assert_eq!(joined(name, &["a", "b"]), (false, vec!["a".to_owned(), "b".to_owned()]), "{name}");
+        }
     }
 }

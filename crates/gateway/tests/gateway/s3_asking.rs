@@ -1,7 +1,7 @@
 //! Headers that ask for what an operation does not do: it is refused, so that no client takes it for done.
 
 use crate::program::Program;
-use crate::signed::{Reply, ask};
+use crate::signed::{Reply, ask, ask_presigned};
 
 fn expect(reply: &Reply, status: u16, code: &str, case: &str) {
     assert_eq!((reply.status, reply.code().as_str()), (status, code), "{case}: {reply:?}");
@@ -200,6 +200,104 @@ fn conditions_of_uploads_are_checked_with_each_request() {
                 let reply = ask(program.address, method, target, headers, b"").unwrap();
                 assert_eq!(reply.status, status, "{method} {target} {condition:?}: {reply:?}");
             }
+        }
+    }
+}
+
+/// SDKs write headers of presigned URLs as parameters.
+#[test]
+fn parameters_of_presigned_url_are_carried_out_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let put = |key: &str, parameters: &[(&str, &str)], headers: &[(&str, &str)]| {
+        ask_presigned(program.address, ("PUT", &format!("/lake/{key}")), parameters, headers, b"bytes")
+    };
+    expect(&put("plain", &[], &[]), 200, "", "a plain one");
+    let stored = [("x-amz-meta-color", "deep blue"), ("x-amz-tagging", "a=1&b=2"), ("X-Amz-Acl", "private")];
+    expect(&put("kept", &stored, &[]), 200, "", "metadata and tags");
+    let found = ask(program.address, "GET", "/lake/kept", &[], b"").unwrap();
+    assert_eq!((found.status, found.header("x-amz-meta-color")), (200, Some("deep blue")), "{found:?}");
+    assert_eq!(found.header("x-amz-tagging-count"), Some("2"), "{found:?}");
+    // A copy is one, and takes no bytes of the body.
+    let copied = ask_presigned(
+        program.address,
+        ("PUT", "/lake/copy"),
+        &[("x-amz-copy-source", "lake/kept")],
+        &[],
+        b"",
+    );
+    expect(&copied, 200, "", "a copy");
+    let found = ask(program.address, "GET", "/lake/copy", &[], b"").unwrap();
+    assert_eq!((found.text().as_str(), found.header("x-amz-meta-color")), ("bytes", Some("deep blue")));
+    let upload = ask_presigned(
+        program.address,
+        ("POST", "/lake/parts"),
+        &[("uploads", ""), ("x-amz-checksum-algorithm", "CRC32C"), ("x-amz-meta-a", "b")],
+        &[],
+        b"",
+    );
+    assert_eq!(
+        (upload.status, upload.header("x-amz-checksum-algorithm")),
+        (200, Some("CRC32C")),
+        "{upload:?}"
+    );
+
+    for (name, value, status, code) in [
+        ("x-amz-website-redirect-location", "/b", 501, "NotImplemented"),
+        ("x-amz-server-side-encryption", "AES256", 501, "NotImplemented"),
+        ("X-Amz-Object-Lock-Mode", "GOVERNANCE", 501, "NotImplemented"),
+        ("x-amz-object-lock-legal-hold", "ON", 501, "NotImplemented"),
+        ("x-amz-grant-read", "id=\"somebody\"", 501, "NotImplemented"),
+        ("x-amz-acl", "public-read", 501, "NotImplemented"),
+        ("x-amz-storage-class", "GLACIER", 400, "InvalidStorageClass"),
+        ("x-amz-tagging", "a=1&a=2", 400, "InvalidArgument"),
+        ("x-amz-tagging", "aws:a=1", 400, "InvalidTag"),
+        ("x-amz-copy-source", "/lake/%zz", 400, "InvalidArgument"),
+        ("x-amz-copy-source", "/lake/none", 404, "NoSuchKey"),
+        ("x-amz-meta-a", "b\nc", 400, "InvalidArgument"),
+        ("x-amz-server-side-encryption-customer-key", "a", 400, "InvalidArgument"),
+    ] {
+        expect(&put("new", &[(name, value)], &[]), status, code, name);
+        assert_eq!(ask(program.address, "GET", "/lake/new", &[], b"").unwrap().status, 404, "{name}");
+    }
+    let twice = put("new", &[("x-amz-acl", "private")], &[("x-amz-acl", "bucket-owner-read")]);
+    expect(&twice, 400, "InvalidRequest", "a header that says otherwise");
+    // What SDKs put there by themselves: the checksum is that of no bytes, as they had none when they signed.
+    let by_themselves = [
+        ("x-amz-checksum-crc32", "AAAAAA=="),
+        ("x-amz-sdk-checksum-algorithm", "CRC32"),
+        ("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD"),
+        ("x-amz-user-agent", "aws-sdk-js"),
+        ("x-id", "PutObject"),
+    ];
+    expect(&put("new", &by_themselves, &[]), 200, "", "an SDK's");
+    // Of a read, what is asked of writes means nothing.
+    let read =
+        ask_presigned(program.address, ("GET", "/lake/new"), &[("x-amz-acl", "public-read")], &[], b"");
+    assert_eq!((read.status, read.text().as_str()), (200, "bytes"));
+}
+
+#[test]
+fn expected_owner_in_presigned_url_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"bytes").unwrap().status, 200);
+    for (owner, is_ours) in [("underlay", true), ("someone", false), ("", false)] {
+        for name in ["x-amz-expected-bucket-owner", "X-Amz-Source-Expected-Bucket-Owner"] {
+            for (method, path, fine) in [
+                ("GET", "/lake/a", 200),
+                ("HEAD", "/lake/a", 200),
+                ("PUT", "/lake/b", 200),
+                ("DELETE", "/lake/b", 204),
+            ] {
+                let reply = ask_presigned(program.address, (method, path), &[(name, owner)], &[], b"");
+                let status = if is_ours { fine } else { 403 };
+                assert_eq!(reply.status, status, "{method} {path} {name}={owner}: {reply:?}");
+            }
+            // Signed by a header, its URL counts as well.
+            let target = format!("/lake/a?{name}={owner}");
+            let reply = ask(program.address, "GET", &target, &[], b"").unwrap();
+            assert_eq!(reply.status, if is_ours { 200 } else { 403 }, "{target}: {reply:?}");
         }
     }
 }

@@ -54,6 +54,47 @@ fn expires_with_any_text_round_trips() {
     assert_eq!(expires("/lake/parts").as_deref(), Some("0"));
 }
 
+/// RFC 9110, section 5.3.
+#[test]
+fn lines_of_a_list_are_kept_as_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let place = program.address.to_string();
+    let send = |method: &str, target: &str, headers: &[(&str, &str)], lines: &[(&str, &str)]| {
+        let path = target.split('?').next().unwrap();
+        let signed = sign_for((&place, REGION), (method, target, path), headers, "UNSIGNED-PAYLOAD", 0);
+        let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = signed.head.replacen("connection: close", &format!("{lines}connection: close"), 1);
+        exchange(program.address, &head, b"").unwrap()
+    };
+    let lists = [
+        ("cache-control", "no-cache"),
+        ("content-encoding", "gzip"),
+        ("content-language", "de"),
+        ("cache-control", "max-age=5, private"),
+        ("content-encoding", "br"),
+        ("content-language", "en"),
+    ];
+    let replaces = [("x-amz-copy-source", "/lake/a"), ("x-amz-metadata-directive", "REPLACE")];
+    for (target, headers) in [("/lake/a", &[][..]), ("/lake/b", &replaces[..])] {
+        let put = send("PUT", target, headers, &lists);
+        assert_eq!(put.status, 200, "{target}: {put:?}");
+        let found = ask(program.address, "HEAD", target, &[], b"").unwrap();
+        for (name, value) in [
+            ("cache-control", "no-cache, max-age=5, private"),
+            ("content-encoding", "gzip, br"),
+            ("content-language", "de, en"),
+        ] {
+            assert_eq!(found.header(name), Some(value), "{target}: {found:?}");
+        }
+    }
+    let begun = send("POST", "/lake/parts?uploads=", &[], &lists);
+    assert_eq!(begun.status, 200, "{begun:?}");
+    // Those that have one value can't have two.
+    let two = send("PUT", "/lake/c", &[], &[("content-type", "a/b"), ("content-type", "c/d")]);
+    assert_eq!(two.status, 400, "{two:?}");
+}
+
 /// Through a store that verifies signatures, and one that shows what it was sent.
 #[test]
 fn expires_reaches_the_store_and_comes_back_from_it() {

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::program::{KEY, Program};
-use crate::signed::{REGION, Reply, ask, exchange, sign_for, signed_form, signed_form_for};
+use crate::program::{KEY, Program, SECRET};
+use crate::signed::{REGION, Reply, ask, ask_as, exchange, sign_for, signed_form, signed_form_for, tags};
 
 fn expect(reply: &Reply, status: u16, code: &str, case: &str) {
     assert_eq!((reply.status, reply.code().as_str()), (status, code), "{case}: {reply:?}");
@@ -130,6 +130,7 @@ fn tags_with_other_characters_are_refused() {
         ("key*=val", 400, "InvalidTag"),
         ("key=val%23", 400, "InvalidTag"),
         ("key=a%2Cb", 400, "InvalidTag"),
+        ("aws:key=val", 400, "InvalidTag"),
         // In a header, these are mistakes of another kind.
         ("=", 400, "InvalidArgument"),
         ("key=val&key=val", 400, "InvalidArgument"),
@@ -147,7 +148,9 @@ fn tags_with_other_characters_are_refused() {
         let copied = ask(program.address, "PUT", "/lake/c", &copy, b"").unwrap();
         expect(&copied, status, code, tags);
     }
-    for (key, status, code) in [("a.b", 200, ""), ("a!b", 400, "InvalidTag")] {
+    for (key, status, code) in
+        [("a.b", 200, ""), ("a!b", 400, "InvalidTag"), ("aws:a", 400, "InvalidTag"), ("awsome", 200, "")]
+    {
         let document =
             format!("<Tagging><TagSet><Tag><Key>{key}</Key><Value>v</Value></Tag></TagSet></Tagging>");
         let reply = ask(program.address, "PUT", "/lake/a?tagging=", &[], document.as_bytes()).unwrap();
@@ -302,6 +305,9 @@ fn unknown_fields_of_a_form_are_refused() {
         ("x-amz-website-redirect-location", 501, "NotImplemented"),
         ("x-amz-object-lock-mode", 501, "NotImplemented"),
         ("x-amz-server-side-encryption", 501, "NotImplemented"),
+        ("x-amz-copy-source", 501, "NotImplemented"),
+        ("x-amz-tagging", 501, "NotImplemented"),
+        ("x-amz-expected-bucket-owner", 403, "AccessDenied"),
         ("x-amz-checksum-invalid", 400, "InvalidRequest"),
         ("x-amz-checksum-sha512", 400, "InvalidRequest"),
     ] {
@@ -314,6 +320,79 @@ fn unknown_fields_of_a_form_are_refused() {
             assert_eq!(found.header("content-language"), Some("de"), "{found:?}");
         }
     }
+}
+
+/// A condition, or a tag that S3 keeps for itself.
+#[test]
+fn form_fields_with_conditions_or_sources_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"former").unwrap().status, 200);
+    let tagging = "<Tagging><TagSet><Tag><Key>aws:a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    for (name, value, status, code) in [
+        ("if-none-match", "*", 501, "NotImplemented"),
+        ("if-match", "\"etag\"", 501, "NotImplemented"),
+        ("x-amz-copy-source", "/lake/a", 501, "NotImplemented"),
+        ("tagging", tagging, 400, "InvalidTag"),
+    ] {
+        expect(&post_field(&program, name, value, serde_json::json!({name: value})), status, code, name);
+        assert_eq!(ask(program.address, "GET", "/lake/a", &[], b"").unwrap().text(), "former", "{name}");
+    }
+}
+
+/// RFC 9110, section 14.5.
+#[test]
+fn put_of_a_range_is_refused_and_replaces_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    assert_eq!(ask(program.address, "PUT", "/lake/a", &[], b"whole").unwrap().status, 200);
+    let begun = ask(program.address, "POST", "/lake/parts?uploads=", &[], b"").unwrap();
+    let part = format!("/lake/parts?partNumber=1&uploadId={}", begun.tag("UploadId").unwrap());
+    for range in ["bytes 0-4/10", "bytes 0-4/*", "pages 1-2/3", ""] {
+        for target in ["/lake/a", "/lake/new", part.as_str()] {
+            let reply = ask(program.address, "PUT", target, &[("content-range", range)], b"bytes").unwrap();
+            expect(&reply, 400, "InvalidRequest", target);
+        }
+    }
+    assert_eq!(ask(program.address, "GET", "/lake/a", &[], b"").unwrap().text(), "whole");
+    assert_eq!(ask(program.address, "GET", "/lake/new", &[], b"").unwrap().status, 404);
+    expect(&ask(program.address, "PUT", &part, &[], b"bytes").unwrap(), 200, "", "a part without it");
+}
+
+/// What a key may not touch looks the same whether or not it is there.
+#[test]
+fn deletions_do_not_tell_strangers_which_buckets_exist() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path.display().to_string()
+    };
+    let sections = format!(
+        "[bucket.lake]\nstore = \"{}\"\nwrite = \"back\"\n[bucket.thru]\nstore = \"{}\"\nwrite = \"through\"\n",
+        place("objects"),
+        place("thru")
+    );
+    let program = Program::start(directory.path(), &sections);
+    let reader = ("READER", SECRET);
+    let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
+    let delete = |credentials, bucket: &str| {
+        let target = format!("/{bucket}?delete=");
+        ask_as(credentials, program.address, "POST", &target, &[], document).unwrap()
+    };
+    let seen = |reply: &Reply| (reply.status, tags(&reply.text(), "Key"), tags(&reply.text(), "Code"));
+    let denied = (200, vec!["a".to_owned(), "b".to_owned()], vec!["AccessDenied".to_owned(); 2]);
+    for bucket in ["thru", "none", "lake"] {
+        assert_eq!(seen(&delete(reader, bucket)), denied, "{bucket}");
+    }
+    for bucket in ["thru", "none"] {
+        let target = format!("/{bucket}");
+        let reply = ask_as(reader, program.address, "HEAD", &target, &[], b"").unwrap();
+        assert_eq!(reply.status, 403, "{bucket}");
+    }
+    // Who may write there learns it.
+    expect(&delete((KEY, SECRET), "none"), 404, "NoSuchBucket", "none");
+    assert_eq!(delete((KEY, SECRET), "thru").status, 200);
 }
 
 #[test]

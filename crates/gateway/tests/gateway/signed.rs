@@ -7,12 +7,16 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 
 use crate::program::{KEY, SECRET};
 
 /// That requests are signed for, unless it matters.
 pub(crate) const REGION: &str = "us-east-1";
+
+/// In the query of a presigned URL.
+const ESCAPED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// An answer that came whole.
 #[derive(Debug)]
@@ -248,6 +252,52 @@ pub(crate) fn ask_for(
     let signed = sign_for((host, REGION), (method, target, path), headers, &hash, body.len() as u64);
     let unsigned: String = unsigned.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let head = signed.head.replacen("connection: close\r\n", &format!("{unsigned}connection: close\r\n"), 1);
+    exchange(address, &head, body).unwrap()
+}
+
+/// Asks by a presigned URL with these parameters besides those of its signature. `path` needs no escapes. The signature
+/// covers `headers`.
+pub(crate) fn ask_presigned(
+    address: SocketAddr,
+    (method, path): (&str, &str),
+    parameters: &[(&str, &str)],
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    let (date, day) = (now.strftime("%Y%m%dT%H%M%SZ").to_string(), now.strftime("%Y%m%d").to_string());
+    let (host, scope) = (address.to_string(), format!("{day}/{REGION}/s3/aws4_request"));
+    let credential = format!("{KEY}/{scope}");
+    let mut signed = [&[("host", host.as_str())], headers].concat();
+    signed.sort_unstable();
+    let list: Vec<&str> = signed.iter().map(|(name, _)| *name).collect();
+    let list = list.join(";");
+    let of_signature = [
+        ("X-Amz-Algorithm", "AWS4-HMAC-SHA256"),
+        ("X-Amz-Credential", credential.as_str()),
+        ("X-Amz-Date", date.as_str()),
+        ("X-Amz-Expires", "60"),
+        ("X-Amz-SignedHeaders", list.as_str()),
+    ];
+    let escaped = |text: &str| utf8_percent_encode(text, ESCAPED_IN_QUERY).to_string();
+    let mut query: Vec<(String, String)> =
+        of_signature.iter().chain(parameters).map(|(name, value)| (escaped(name), escaped(value))).collect();
+    query.sort();
+    let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let query = query.join("&");
+    let canonical: String = signed.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let request = format!("{method}\n{path}\n{query}\n{canonical}\n{list}\nUNSIGNED-PAYLOAD");
+    let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
+    let mut key = hmac(format!("AWS4{SECRET}").as_bytes(), &day);
+    for part in [REGION, "s3", "aws4_request"] {
+        key = hmac(&key, part);
+    }
+    let signature = hex(&hmac(&key, &text));
+    let lines: String = signed.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!(
+        "{method} {path}?{query}&X-Amz-Signature={signature} HTTP/1.1\r\n{lines}content-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
     exchange(address, &head, body).unwrap()
 }
 
