@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use crate::trusted_path::{User, open_trusted_path, place_of, refused};
@@ -209,6 +209,39 @@ impl Folder {
     /// When it is not there, or a folder has that name.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to).map_err(io::Error::from)
+    }
+
+    /// Writes a file for this user alone, which gets its name once all of it is on disk.
+    ///
+    /// # Errors
+    /// When something of that name is there, or it can't be written. Then nothing new is there.
+    pub fn write_new(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let part = format!("{}.{}", unique_name(name), write::PART);
+        let written = self.new_file(&part).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()?;
+            self.rename_new(&part, name)
+        });
+        if written.is_err() {
+            let _ = self.remove_if_there(&part);
+        }
+        written?;
+        // The rename is durable only once the folder is.
+        rustix::fs::fsync(&self.descriptor).map_err(|error| {
+            let _ = self.remove_if_there(name);
+            io::Error::from(error)
+        })
+    }
+
+    /// As [`rename`](Folder::rename), but replaces nothing.
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        let (folder, flags) = (&self.descriptor, RenameFlags::NOREPLACE);
+        match rustix::fs::renameat_with(folder, from, folder, to, flags) {
+            // Some file systems, such as NFS, have no such flag.
+            Err(Errno::INVAL | Errno::NOSYS) if !self.has(to) => self.rename(from, to),
+            Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
+            outcome => Ok(outcome?),
+        }
     }
 
     /// The whole file of this name.

@@ -1,7 +1,6 @@
 //! `init`: a directory with a small configuration and a secret, so that a first bucket is two commands away. What it
 //! writes is read back by the program's own reader first; nothing that is there is overwritten.
 
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use underlay_files::{Access, Folder};
 
 use crate::config::{GatewayConfig, MachineSizes, StorePlace};
 use crate::failure::CommandFailure;
+use crate::s3::refused_bucket_name;
 
 const CONFIG: &str = "gateway.toml";
 const SECRET: &str = "client.secret";
@@ -78,35 +78,79 @@ pub(crate) fn init(wishes: &InitOptions) -> Result<String, CommandFailure> {
         CommandFailure::Mistake(format!("these options make no configuration:\n{findings}"))
     })?;
     check_store(wishes, &config)?;
-    let failed = |place: &Path, error: &std::io::Error| {
-        CommandFailure::Failed(format!("{}: {error}", place.display()))
+    if let Some(reason) = refused_bucket_name(&wishes.bucket) {
+        return Err(CommandFailure::Mistake(format!("--bucket {}: {reason}", word(&wishes.bucket))));
+    }
+    let mut made = MadeHere::look(&directory);
+    write_all(wishes, &directory, &text, &mut made).inspect_err(|_| made.remove())?;
+    Ok(next_steps(wishes, &directory))
+}
+
+/// What this call has made: a call that fails leaves nothing that would be in the way of the next one.
+struct MadeHere {
+    /// The directories that were missing, the innermost first.
+    directories: Vec<PathBuf>,
+    folder: Option<Folder>,
+    files: Vec<&'static str>,
+    has_objects: bool,
+}
+
+impl MadeHere {
+    /// Before anything is made.
+    fn look(directory: &Path) -> MadeHere {
+        let is_missing = |place: &&Path| {
+            place.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        };
+        let directories = directory.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        MadeHere { directories, folder: None, files: Vec::new(), has_objects: false }
+    }
+
+    /// What can't be removed, or is not empty, stays: somebody else may have come in between.
+    fn remove(&self) {
+        if let Some(folder) = &self.folder {
+            for name in &self.files {
+                let _ = folder.remove_if_there(name);
+            }
+            if self.has_objects {
+                let _ = folder.remove_empty(OBJECTS);
+            }
+        }
+        for directory in &self.directories {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+fn write_all(
+    wishes: &InitOptions,
+    directory: &Path,
+    configuration: &str,
+    made: &mut MadeHere,
+) -> Result<(), CommandFailure> {
+    let failed = |name: &str, error: &std::io::Error| {
+        CommandFailure::Failed(format!("{}: {error}", directory.join(name).display()))
     };
-    let folder = Folder::make(&directory, Access::Private)
-        .map_err(|error| CommandFailure::Mistake(format!("{}: {error}", directory.display())))?;
+    let folder = Folder::make(directory, Access::Private).map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            CommandFailure::Failed(format!("{}: {error}", directory.display()))
+        }
+        _ => CommandFailure::Mistake(format!("{}: {error}", directory.display())),
+    })?;
+    let folder = made.folder.insert(folder);
     if wishes.store.is_none() {
-        let objects = folder.make_inner(OBJECTS, Access::Private);
-        objects.map_err(|error| failed(&directory.join(OBJECTS), &error))?;
+        made.has_objects = !folder.has(OBJECTS);
+        folder.make_inner(OBJECTS, Access::Private).map_err(|error| failed(OBJECTS, &error))?;
     }
     let mut random = [0; SECRET_BYTES];
     getrandom::fill(&mut random)
         .map_err(|error| CommandFailure::Failed(format!("no random numbers: {error}")))?;
     let secret = format!("{}\n", base16ct::lower::encode_string(&random));
     // The configuration last: it names all the others.
-    write_new(&folder, SECRET, secret.as_bytes()).map_err(|error| failed(&directory.join(SECRET), &error))?;
-    if let Err(error) = write_new(&folder, CONFIG, text.as_bytes()) {
-        // A secret alone would be in the way of the next attempt.
-        let _ = folder.remove_if_there(SECRET);
-        let _ = folder.remove_empty(OBJECTS);
-        return Err(failed(&directory.join(CONFIG), &error));
+    for (name, content) in [(SECRET, secret.as_str()), (CONFIG, configuration)] {
+        folder.write_new(name, content.as_bytes()).map_err(|error| failed(name, &error))?;
+        made.files.push(name);
     }
-    Ok(next_steps(wishes, &directory))
-}
-
-/// A file of this user alone that was not there; one that comes in between is left alone.
-fn write_new(folder: &Folder, name: &str, content: &[u8]) -> std::io::Result<()> {
-    let mut file = folder.new_file(name)?;
-    file.write_all(content)?;
-    file.sync_all()
+    Ok(())
 }
 
 fn configuration(wishes: &InitOptions, directory: &Path) -> Result<String, CommandFailure> {

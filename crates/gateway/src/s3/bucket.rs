@@ -117,6 +117,14 @@ fn check_place(front: &S3Frontend, constraint: Option<&str>) -> S3Result<()> {
 const RESERVED_BEGINNINGS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
 const RESERVED_ENDINGS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
 
+/// Why CreateBucket takes no bucket of this name.
+pub(crate) fn refused_bucket_name(bucket: &str) -> Option<String> {
+    if !s3s::path::check_bucket_name(bucket) {
+        return Some("no bucket can have this name".to_owned());
+    }
+    check_name(bucket).err().map(|refused| refused.message().unwrap_or_default().to_owned())
+}
+
 /// Names that `s3s` accepts and S3 does not: dots beside hyphens, which no host name has, and reserved ones.
 fn check_name(bucket: &str) -> S3Result<()> {
     let refused = |reason: String| Err(S3Error::with_message(S3ErrorCode::InvalidBucketName, reason));

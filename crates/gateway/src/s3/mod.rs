@@ -27,6 +27,7 @@ mod tagging;
 pub(crate) use access::{KeyPermissions, RequestNote, refused_at_once};
 pub(crate) use addressing::{AddressingStyle, BucketAddressing};
 pub(crate) use answers::{answer_of, make_well_formed, numbered, put_right};
+pub(crate) use bucket::refused_bucket_name;
 pub(crate) use chunks::ChunkDecoder;
 pub(crate) use post::PostForms;
 

@@ -100,6 +100,10 @@ fn init_takes_a_bucket_an_address_and_a_store() {
     assert!(!text.contains("minioadmin\n") && !home.join("objects").exists(), "{text}");
     for (wishes, expected) in [
         (&["--bucket", "Lake"][..], "not a valid name of a bucket"),
+        // As CreateBucket refuses them.
+        (&["--bucket", "sthree-x"], "begin with sthree-"),
+        (&["--bucket", "a--x-s3"], "end in --x-s3"),
+        (&["--bucket", "a.-b"], "hyphen"),
         (&["--bucket", "a\"]\n[x"], "make no configuration"),
         (&["--admin", "10.0.0.1:9001"], "loopback"),
         (&["--store", "/not/there"], "--store /not/there"),
@@ -114,6 +118,41 @@ fn init_takes_a_bucket_an_address_and_a_store() {
         let text = said(&output);
         assert!(output.status.code() == Some(2) && text.contains(expected), "{wishes:?}: {text}");
         assert!(!refused.exists(), "{wishes:?}");
+    }
+}
+
+/// As on a full disk: no file gets more blocks of 512 bytes than these.
+fn init_with_blocks(directory: &Path, blocks: u32) -> Output {
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    std::process::Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_underlay-gateway"), "init"])
+        .arg(directory)
+        .output()
+        .unwrap()
+}
+
+/// Whatever can't be written, nothing stays that would be in the way of the next attempt.
+#[test]
+fn failed_init_leaves_nothing_and_can_be_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    // None at all for the secret, or too few for the configuration.
+    for (blocks, name) in [(0, "client.secret"), (1, "gateway.toml")] {
+        let home = directory.path().join(format!("new/{blocks}"));
+        let output = init_with_blocks(&home, blocks);
+        let text = said(&output);
+        assert!(output.status.code() == Some(4) && text.contains(name), "{blocks}: {text}");
+        assert!(!directory.path().join("new").exists(), "{blocks}: {text}");
+        // A directory that was there stays, with what was in it.
+        let home = directory.path().join(format!("old-{blocks}"));
+        std::fs::create_dir(&home).unwrap();
+        std::fs::write(home.join("notes"), "a").unwrap();
+        assert_eq!(init_with_blocks(&home, blocks).status.code(), Some(4));
+        let names: Vec<_> =
+            std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["notes"], "{blocks}");
+        let output = init(&home, &[]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 4, "nothing unfinished is left");
     }
 }
 
