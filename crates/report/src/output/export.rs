@@ -190,8 +190,8 @@ pub struct MetricExport {
     pub better: Option<BetterDirection>,
     /// The mean of the repetitions.
     pub value: f64,
-    pub least: f64,
-    pub greatest: f64,
+    pub min: f64,
+    pub max: f64,
 }
 
 impl MetricExport {
@@ -212,8 +212,8 @@ impl MetricExport {
                 unit: rows[0].unit.to_string(),
                 better: rows[0].better,
                 value: values.iter().sum::<f64>() / values.len() as f64,
-                least: values.iter().copied().fold(f64::INFINITY, f64::min),
-                greatest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                min: values.iter().copied().fold(f64::INFINITY, f64::min),
+                max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             }
         };
         by_metric.into_iter().map(summarize_one).collect()
