@@ -97,7 +97,7 @@ pub(in crate::spec) fn read(
     let to_per_s = rate(wanted.take(TO.name), findings);
     let tolerance = wanted
         .read_optional(&WITHIN, findings)
-        .map(|given| given.map_or_else(|| WITHIN.default_value(), |given| given.value));
+        .map(|tolerance| tolerance.map_or_else(|| WITHIN.default_value(), |tolerance| tolerance.value));
     let step = wanted.read_optional(&STEP, findings)?.map(|step| step.value);
     let (mut bounds, mut names_any) = (Vec::new(), false);
     for field in wanted.take_rest() {
