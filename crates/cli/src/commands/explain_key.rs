@@ -37,7 +37,7 @@ fn list_keys() -> Vec<ExplainedKey> {
     let study_keys = STUDY_SECTIONS
         .iter()
         .flat_map(|section| section.keys.iter().map(|key| ExplainedKey::from_study_key(section, *key)));
-    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    let systems = underlay_systems::all();
     study_keys.chain(systems.flat_map(ExplainedKey::list_of_system)).collect()
 }
 

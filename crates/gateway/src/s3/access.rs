@@ -217,7 +217,7 @@ pub(crate) fn refused_at_once(
     if let Some(refused) = refused_header(headers) {
         return Some(refused);
     }
-    // RFC 9110, section 14.5: whoever writes a part of an object must not replace the whole.
+    // RFC 9110, section 14.5: a client that writes a part of an object must not replace the whole.
     if *method == Method::PUT && headers.contains_key(CONTENT_RANGE) {
         let reason =
             "S3 has no PUT of a part of an object by Content-Range: send the whole, or use UploadPart";

@@ -49,7 +49,7 @@ pub(super) enum PathLevel {
 }
 
 impl AddressingStyle {
-    /// The bucket and the key that a path names. Whoever decides by the path asks here: `s3s` carries out what its own
+    /// The bucket and the key that a path names. Each decision by the path asks here: `s3s` carries out what its own
     /// functions read, and anybody who reads another name refuses or admits another operation.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! Rewrites requests so that `s3s` reads them as their clients meant them. It refuses headers that RFC 9110 says to
 //! ignore (malformed ranges and dates), and misreads others (a `+` in the source of a copy, CDATA). It passes over
-//! headers in the query of a presigned URL. The signature covers what the client wrote. So a first service of `s3s` verifies it, and its route, which is here, hands the
-//! rewritten request to a second one. Only requests that need it go this way.
+//! headers in the query of a presigned URL. The signature covers what the client wrote. So a first service of `s3s`
+//! verifies it, and its route, which is here, hands the rewritten request to a second one. Only requests that need it go
+//! this way.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -335,9 +335,9 @@ fn list(objects: &[(String, u64)], query: &str) -> String {
     let (prefix, after) = (parameter("prefix="), parameter("start-after="));
     let is_listed = |key: &str| key.starts_with(&prefix) && key > after.as_str();
     let objects: Vec<&(String, u64)> = objects.iter().filter(|(key, _)| is_listed(key)).collect();
-    let from = parameter("continuation-token=").parse().unwrap_or(0);
-    let to = (from + PAGE).min(objects.len());
-    let contents: String = objects[from..to]
+    let first = parameter("continuation-token=").parse().unwrap_or(0);
+    let end = (first + PAGE).min(objects.len());
+    let contents: String = objects[first..end]
         .iter()
         .map(|(key, size)| {
             // Of what is claimed, HEAD has an object without bytes.
@@ -347,12 +347,12 @@ fn list(objects: &[(String, u64)], query: &str) -> String {
             )
         })
         .collect();
-    let next = match to < objects.len() {
-        true => format!("<NextContinuationToken>{to}</NextContinuationToken>"),
+    let next = match end < objects.len() {
+        true => format!("<NextContinuationToken>{end}</NextContinuationToken>"),
         false => String::new(),
     };
     format!(
         "<ListBucketResult><IsTruncated>{}</IsTruncated>{next}{contents}</ListBucketResult>",
-        to < objects.len()
+        end < objects.len()
     )
 }

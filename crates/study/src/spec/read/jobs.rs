@@ -52,7 +52,7 @@ pub(in crate::spec) const BATCH: KeySection = KeySection {
 };
 
 fn names_schema() -> Value {
-    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    let systems = underlay_systems::all();
     let mut names: Vec<&'static str> = Vec::new();
     // Several systems have jobs of one name.
     for &(name, _) in systems.flat_map(|system| system.capabilities().jobs) {

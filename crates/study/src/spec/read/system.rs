@@ -76,7 +76,7 @@ pub(in crate::spec) fn schema() -> Value {
 
 /// The definitions that [`schema`] refers to.
 pub(in crate::spec) fn definitions() -> Map<String, Value> {
-    let systems = underlay_systems::names().into_iter().filter_map(underlay_systems::find);
+    let systems = underlay_systems::all();
     systems.map(|system| (system.name().to_owned(), section_schema(system))).collect()
 }
 
