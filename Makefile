@@ -68,7 +68,7 @@ MEMBER_KILLS = 20
     volume-performance
 
 help:
-	@echo "make quickstart   build, and see what three disks do to a database (about 10 minutes with the build)"
+	@echo "make quickstart   build, and see what three disks do to a database (10 to 17 minutes with the build)"
 	@echo "make test         everything that must pass before a commit"
 	@echo "make quick        the fast loop: unit tests, models and schemas, without root or other systems; prints its times"
 	@echo "make gateway      build the S3 gateway, target/release/underlay-gateway"

@@ -46,7 +46,14 @@ const RUNS: [Recorded; 6] = [
         short: false,
         time: 32.0,
         only: &[],
-        changed: &[("warmup = \"100 ms\"", "warmup = \"50 ms\"")],
+        changed: &[
+            ("warmup = \"100 ms\"", "warmup = \"50 ms\""),
+            ("hdd-24tb", "hdd-7200-sata"),
+            ("intel-s4610-480", "ssd-sata"),
+            ("kioxia-cm7-r-3840", "nvme-9300-max"),
+            ("memory = \"56 GiB\"", "memory = \"96 GiB\""),
+            ("data = \"260 GB\"", "data = \"450 GB\""),
+        ],
         took: WallParts {
             prepare_s: 0.6,
             load_s: 13.5,
