@@ -7,6 +7,7 @@ use crate::SCHEMA_VERSION;
 use crate::cell::{CellStatus, RunRecord};
 use crate::certificate::{Check, EarlierMetrics};
 use crate::cpu::GivenUp;
+use crate::profile::RecordedProfile;
 use crate::run::RunHeader;
 
 /// Why a text is no record that this version reads.
@@ -44,6 +45,11 @@ struct SchemaOnly {
 pub fn run(text: &str) -> Result<RunHeader, ReadError> {
     let mut run: RunHeader = read(text)?;
     run.slow_motion.iter_mut().flat_map(|chosen| &mut chosen.given_up).for_each(GivenUp::identify);
+    // Earlier runs had no profiles. One system kept nothing, and was known by its name.
+    if run.profiles.is_empty() && run.systems.iter().any(|name| name == EARLIER_NULL) {
+        let profile = RecordedProfile { title: EARLIER_NULL.to_owned(), keeps_nothing: true };
+        run.profiles.insert(EARLIER_NULL.to_owned(), profile);
+    }
     Ok(run)
 }
 
@@ -83,6 +89,8 @@ struct EarlierSkip {
 
 /// Stood in the reason of such a cell before the failure that it had had by itself.
 const EARLIER_FAILURE: &str = "it had ended by: ";
+/// The kind that kept nothing in runs without profiles. Sections had their kind's name as a rule.
+const EARLIER_NULL: &str = "null";
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, ReadError> {
     let SchemaOnly { schema } = serde_json::from_str(text)?;
@@ -122,6 +130,17 @@ mod tests {
         // As it is written now, it reads back.
         let skipped = RunRecord { status: CellStatus::Skipped { failure: None }, ..record };
         assert_eq!(cell(&serde_json::to_string(&skipped).unwrap()).unwrap(), skipped);
+    }
+
+    #[test]
+    fn null_system_of_earlier_run_keeps_nothing() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema-2");
+        let text = std::fs::read_to_string(format!("{folder}/run.json")).unwrap();
+        let mut written: Value = serde_json::from_str(&text).unwrap();
+        assert!(!run(&text).unwrap().keeps_nothing("rocksdb"));
+        written["systems"] = json!(["null", "rocksdb"]);
+        let read = run(&written.to_string()).unwrap();
+        assert!(read.keeps_nothing("null") && !read.keeps_nothing("rocksdb"));
     }
 
     #[test]

@@ -70,9 +70,9 @@ pub struct ProgramNeed {
     pub purpose: &'static str,
 }
 
-/// The runtime of systems in Java.
+/// Java's compiler, which comes with its runtime: systems in Java are driven by classes that are compiled here.
 pub const JAVA: ProgramNeed =
-    ProgramNeed { name: "java", program: "java", package: "default-jre-headless", purpose: "running" };
+    ProgramNeed { name: "java", program: "javac", package: "openjdk-17-jdk-headless", purpose: "running" };
 /// Fetches what a system in Java is made of ([`crate::artifacts`]).
 pub const MAVEN: ProgramNeed =
     ProgramNeed { name: "maven", program: "mvn", package: "maven", purpose: "fetching" };

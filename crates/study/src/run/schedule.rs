@@ -205,6 +205,10 @@ pub fn resume(
             paced.scale.data
         )));
     }
+    // A run that an earlier version began has none.
+    for (name, profile) in study.systems.iter().filter_map(recorded_profile) {
+        run.profiles.entry(name).or_insert(profile);
+    }
     if run.slow_motion.is_some() && run.scale.time != 1.0 {
         observer.notice(&format!("slow motion x{}, as the run has it", run.scale.time));
     }

@@ -157,8 +157,11 @@ impl System for OracleNosql {
     }
 
     fn share_of_fullest_node(&self, settings: &BTreeMap<String, String>, nodes: u64) -> f64 {
-        let shards = NosqlConfig::resolve(settings, None).map_or(1, |config| config.shards());
-        share_by_whole_shards(shards, self.copies(settings), nodes)
+        match NosqlConfig::resolve(settings, None) {
+            Ok(config) => share_by_whole_shards(config.shards(), config.replication(), nodes),
+            // Its mistakes are reported: no second one follows from them.
+            Err(_) => 1.0 / nodes as f64,
+        }
     }
 
     fn memory(

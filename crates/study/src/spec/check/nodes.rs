@@ -20,7 +20,7 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
     if nodes <= 1 {
         return 1.0;
     }
-    let Some(kind) = underlay_systems::find(&system.kind) else { return 1.0 };
+    let Some(kind) = underlay_systems::find(&system.kind) else { return 1.0 / nodes as f64 };
     kind.share_of_fullest_node(&system.with_nodes(storage.spec.settings_of(system)), nodes)
 }
 

@@ -39,7 +39,8 @@ pub(super) const LINK: KeyRow<NetworkLink> = KeyRow::new(
     "A network before each volume.",
 );
 
-const CACHE_MEDIUM: KeyRow<OwnSchema> = KeyRow { meaning: "The cache's device.", ..MEDIUM };
+const CACHE_MEDIUM: KeyRow<OwnSchema> =
+    KeyRow { meaning: "The cache's device.", example: "\"nvme-9300-max\"", ..MEDIUM };
 const CACHE_CAPACITY: KeyRow<BytesKind> =
     KeyRow::new("capacity", BytesKind, "\"64 GB\"", "Capacity of the cache, on the modelled machine.")
         .required();
