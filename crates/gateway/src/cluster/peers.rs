@@ -295,7 +295,7 @@ impl PeerClients {
         let answer = loop {
             let ping = async {
                 if pings_failed > 0 {
-                    tokio::time::sleep(PING_PAUSE).await;
+                    tokio::time::sleep(PING_PAUSE.min(self.standstill)).await;
                 }
                 standstill.is_over().await;
                 self.ask_at(address, &PeerQuestion::Ping).await

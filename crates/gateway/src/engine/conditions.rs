@@ -99,7 +99,7 @@ impl EtagCondition {
         }
     }
 
-    pub(crate) fn from_text(text: &str) -> EtagCondition {
+    fn from_text(text: &str) -> EtagCondition {
         match text {
             "*" => EtagCondition::Any,
             NO_ETAG => EtagCondition::OneOf(Vec::new()),

@@ -288,7 +288,8 @@ impl GatewayEngine {
         state.backend.confirm_gone(&name.key).await?;
         self.counters.deleted_in_store.fetch_add(1, Ordering::Relaxed);
         let target = name.clone();
-        self.committer
+        let committed = self
+            .committer
             .commit(Vec::new(), move |change| {
                 fence.check(change)?;
                 change.set_stored(&target, None)?;
@@ -298,7 +299,11 @@ impl GatewayEngine {
                     Some(_) => change.mark_pending(&target),
                 }
             })
-            .await
+            .await;
+        if state.backend.kind == BackendKind::Directory {
+            self.queue.hasten_around(name);
+        }
+        committed
     }
 
     /// From now on the store may have an object of this name: should it be deleted while it is being stored, and the

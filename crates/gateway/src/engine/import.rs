@@ -149,7 +149,7 @@ impl GatewayEngine {
             format!("cannot list the store of bucket {}: {error}", state.name)
         };
         self.check_whose_at(state, backend).await.map_err(|error| failed(&error))?;
-        let mut listed = backend.list(prefix, None).map_err(|error| failed(&error))?;
+        let mut listed = backend.list(prefix).map_err(|error| failed(&error))?;
         let (mut batch, mut count) = (Vec::new(), 0_u64);
         loop {
             // A directory that hangs would keep the gateway from ever being open, and from saying so.

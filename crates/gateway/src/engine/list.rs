@@ -1,6 +1,6 @@
 //! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 
 use futures_util::StreamExt as _;
@@ -13,7 +13,7 @@ use super::{BucketState, GatewayEngine};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{ObjectHeaders, ObjectRecord};
 use crate::ownership::OwnerShare;
-use crate::store::{BackendKind, StoredInfo, has_own_name};
+use crate::store::{BackendKind, StoredInfo, folder_of, has_own_name};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that
 /// prefix, and never behind a key without it. It is a character that keys may have, so a listing that goes on from
@@ -61,6 +61,32 @@ impl KeyGrouping<'_> {
             Some(group) => self.entries.push(ListEntry::Prefix(group.to_owned())),
             None => self.entries.push(ListEntry::Object(key.to_owned(), Box::new(shortened(record)))),
         }
+    }
+}
+
+/// The first names of a listing whose entries come in no order.
+#[derive(Default)]
+struct FirstNames {
+    /// Without an object: a common prefix.
+    shown: BTreeMap<String, Option<StoredInfo>>,
+}
+
+impl FirstNames {
+    fn add(&mut self, grouping: &KeyGrouping<'_>, key: String, object: StoredInfo) {
+        match grouping.group_of(&key) {
+            Some(group) => self.shown.insert(group.to_owned(), None),
+            None => self.shown.insert(key, Some(object)),
+        };
+        if self.shown.len() > grouping.request.most + 1 {
+            self.shown.pop_last();
+        }
+    }
+
+    fn into_entries(self) -> impl Iterator<Item = ListEntry> {
+        self.shown.into_iter().map(|(name, object)| match object {
+            Some(object) => ListEntry::Object(name, Box::new(shortened(record_of(&object)))),
+            None => ListEntry::Prefix(name),
+        })
     }
 }
 
@@ -225,28 +251,16 @@ impl GatewayEngine {
     async fn list_shared(&self, state: &BucketState, request: &ListRequest) -> GatewayResult<Vec<ListEntry>> {
         let mut grouping = KeyGrouping { request, entries: Vec::new() };
         if state.backend.kind == BackendKind::Directory {
-            let mut listed = state.backend.list(&request.prefix, None)?;
+            let mut listed = state.backend.list(&request.prefix)?;
             // A directory has no order, so all of it has to be looked at. Only what the page shows is kept.
-            let mut shown: BTreeMap<String, Option<StoredInfo>> = BTreeMap::new();
+            let mut names = FirstNames::default();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
-                {
-                    continue;
-                }
-                match grouping.group_of(&key) {
-                    Some(group) => shown.insert(group.to_owned(), None),
-                    None => shown.insert(key, Some(object)),
-                };
-                if shown.len() > request.most + 1 {
-                    shown.pop_last();
+                if key.starts_with(&request.prefix) && !state.is_exclusive(&key) && grouping.is_behind(&key) {
+                    names.add(&grouping, key, object);
                 }
             }
-            let entries = shown.into_iter().map(|(name, object)| match object {
-                Some(object) => ListEntry::Object(name, Box::new(shortened(record_of(&object)))),
-                None => ListEntry::Prefix(name),
-            });
-            return Ok(entries.collect());
+            return Ok(names.into_entries().collect());
         }
         let mut after = request.after.clone().filter(|after| *after > request.prefix);
         if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)
@@ -255,28 +269,27 @@ impl GatewayEngine {
         {
             after.push(LAST);
         }
-        // Keys that have other names there come in another order than all others, which would be passed over if a page
-        // ended with such a key. So these are only told of where the page has room for all. A group that has its own
-        // name comes in order, whatever its keys are called.
-        let mut out_of_order = Vec::new();
+        // Keys that have other names there come in an order of their own, at one place of each folder. A group that has
+        // its own name comes in order, whatever its keys are called.
+        let folder = folder_of(&request.prefix);
+        let is_own = |name: &str| name.strip_prefix(folder).is_some_and(has_own_name);
+        let mut out_of_order = FirstNames::default();
         let end = successor_of(&request.prefix);
         loop {
             let mut listed = state.backend.list_prefix(&request.prefix, after.as_deref())?;
             let mut go_on = None;
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if end.as_ref().is_some_and(|end| key >= *end) && has_own_name(&key) {
+                if end.as_ref().is_some_and(|end| key >= *end) && is_own(&key) {
                     break;
                 }
                 if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
                 {
                     continue;
                 }
-                let is_in_order = |name: &str| name.ends_with('/') && has_own_name(name);
-                if !has_own_name(&key) && !grouping.group_of(&key).is_some_and(is_in_order) {
-                    if out_of_order.len() <= request.most {
-                        out_of_order.push((key, object));
-                    }
+                let is_in_order = |name: &str| name.ends_with('/') && is_own(name);
+                if !is_own(&key) && !grouping.group_of(&key).is_some_and(is_in_order) {
+                    out_of_order.add(&grouping, key, object);
                     continue;
                 }
                 grouping.add(&key, record_of(&object));
@@ -299,26 +312,54 @@ impl GatewayEngine {
                 None => break,
             }
         }
-        // The listing of a whole folder has had them.
-        if !grouping.is_full() && !request.prefix.is_empty() && !request.prefix.ends_with('/') {
-            let mut listed = state.backend.list_escaped(&request.prefix)?;
-            while out_of_order.len() <= request.most
-                && let Some(entry) = listed.next().await
-            {
+        for folder in half_listed_folders(&grouping) {
+            let mut listed = state.backend.list_escaped(&folder)?;
+            while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                let is_wanted = key.starts_with(&request.prefix) && !state.is_exclusive(&key);
-                if is_wanted && !has_own_name(&key) && grouping.is_behind(&key) {
-                    out_of_order.push((key, object));
+                if key.starts_with(&request.prefix)
+                    && !is_own(&key)
+                    && !state.is_exclusive(&key)
+                    && grouping.is_behind(&key)
+                {
+                    out_of_order.add(&grouping, key, object);
                 }
             }
         }
-        if !grouping.is_full() {
-            out_of_order.sort_by(|a, b| a.0.cmp(&b.0));
-            out_of_order.dedup_by(|a, b| a.0 == b.0);
-            out_of_order.iter().for_each(|(key, object)| grouping.add(key, record_of(object)));
-        }
-        Ok(grouping.entries)
+        let mut entries = grouping.entries;
+        entries.extend(out_of_order.into_entries());
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+        entries.dedup_by(|a, b| a.name() == b.name());
+        entries.truncate(request.most + 1);
+        Ok(entries)
     }
+}
+
+/// Folders of an S3 store in whose middle a listing of keys with their own names began or ended. It may have missed the
+/// place where they have the others.
+fn half_listed_folders(grouping: &KeyGrouping<'_>) -> BTreeSet<String> {
+    let request = grouping.request;
+    let folder = folder_of(&request.prefix);
+    let mut folders = BTreeSet::new();
+    if request.prefix != folder {
+        folders.insert(folder.to_owned());
+    }
+    let after = request.after.as_deref().filter(|after| *after > request.prefix.as_str());
+    let last = grouping.entries.last().filter(|_| grouping.is_full()).map(ListEntry::name);
+    for name in [after, last].into_iter().flatten() {
+        let Some(rest) = name.strip_prefix(folder) else { continue };
+        folders.insert(folder.to_owned());
+        for (end, _) in rest.match_indices('/') {
+            let below = &name[..=folder.len() + end];
+            // The page has had all of a group, and the folder above has all of one with another name.
+            let is_listed =
+                grouping.group_of(below).is_some_and(|group| [after, last].contains(&Some(group)));
+            if is_listed || !has_own_name(&below[folder.len()..]) {
+                break;
+            }
+            folders.insert(below.to_owned());
+        }
+    }
+    folders
 }
 
 #[cfg(test)]

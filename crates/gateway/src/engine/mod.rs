@@ -82,7 +82,7 @@ use crate::memory::MemoryBudget;
 use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend};
+use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend, remove_empty_above};
 use crate::supervision::LoopSupervisor;
 use entries::UploadEntries;
 use queue::FlushQueue;
@@ -260,10 +260,17 @@ impl BucketState {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
-        crate::blocking::spawn_blocking(move || sync_above(&directory, path.as_ref()))
-            .await
-            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
+        let is_ours = self.is_exclusive(key);
+        crate::blocking::spawn_blocking(move || {
+            // A kill may have come between the file's removal and theirs. Others may be about to use theirs.
+            if is_ours {
+                remove_empty_above(&directory, &path);
+            }
+            sync_above(&directory, path.as_ref())
+        })
+        .await
+        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
     }
 
     /// Whether all keys with the prefix are ours alone.

@@ -114,13 +114,17 @@ impl GatewayEngine {
             let view = self.metadata.view()?;
             match state.backend.look_at_place(&name.key).await? {
                 PlaceFinding::Free => return Ok(claim),
-                PlaceFinding::ObjectAbove(above) if goes(&view, state, &above)? => return Ok(claim),
+                PlaceFinding::ObjectAbove(above) if goes(&view, state, &above)? => {
+                    self.hasten_removal(&name.bucket, [above]);
+                    return Ok(claim);
+                }
                 PlaceFinding::ObjectAbove(above) => return Err(taken(&above, &name.key)),
                 PlaceFinding::Folder(contents) => {
                     if stays(&view, state, name, &contents)? {
                         let inside = contents.keys.first().cloned();
                         return Err(taken(&name.key, &inside.unwrap_or_else(|| format!("{}/...", name.key))));
                     }
+                    self.hasten_removal(&name.bucket, contents.keys);
                     if !contents.is_unsettled {
                         return Ok(claim);
                     }
@@ -134,6 +138,13 @@ impl GatewayEngine {
                 ));
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// What is in the way of an acknowledged write and only waits for its deletion has no more time for it.
+    fn hasten_removal(&self, bucket: &str, keys: impl IntoIterator<Item = String>) {
+        for key in keys {
+            self.queue.hasten_waiting(&ObjectName::new(bucket, &key));
         }
     }
 

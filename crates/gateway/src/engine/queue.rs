@@ -23,6 +23,8 @@ const BLOCKED_PAUSE: Duration = Duration::from_secs(2);
 const AWAITED_PAUSE: Duration = Duration::from_millis(200);
 /// A name blocked for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// Names that failed, of those a deletion looks at so many: the others have their own pace.
+const MAX_LOOKED_AT: usize = 1000;
 /// A name that is another gateway's, as far as is known, looks again after so long.
 const NOT_OURS_PAUSE: Duration = Duration::from_millis(500);
 
@@ -195,6 +197,18 @@ impl FlushQueue {
         answered
     }
 
+    /// Makes a name due that has not been tried in vain: others have their own pace.
+    pub(super) fn hasten_waiting(&self, name: &ObjectName) {
+        let mut state = self.state.lock();
+        let waits = |item: &FlushItem| item.failed.is_none() && !item.waits && item.blocked_since.is_none();
+        if !state.items.get(name).is_some_and(waits) {
+            return;
+        }
+        state.set_due(name, Instant::now());
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
     pub(super) fn hasten_bucket(&self, bucket: &str) {
         self.hasten_those(|name| name.bucket == bucket);
     }
@@ -202,6 +216,23 @@ impl FlushQueue {
     /// The same without names that have been tried in vain: those have their own pace.
     pub(super) fn hasten_new_in(&self, bucket: &str) {
         self.hasten_items(|name, item| name.bucket == bucket && item.failed.is_none() && !item.waits);
+    }
+
+    /// A directory has removed a name: what failed above or below it may succeed now.
+    pub(super) fn hasten_around(&self, removed: &ObjectName) {
+        let mut state = self.state.lock();
+        let failing = state.failing.iter().take(MAX_LOOKED_AT).map(|(_, name)| name);
+        let nested =
+            failing.filter(|name| name.bucket == removed.bucket && are_nested(&name.key, &removed.key));
+        let names: Vec<ObjectName> = nested.cloned().collect();
+        let now = Instant::now();
+        for name in &names {
+            state.set_due(name, now);
+        }
+        drop(state);
+        if !names.is_empty() {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Somebody waits for everything from now on.
@@ -461,8 +492,11 @@ impl FlushQueueState {
         }
         self.order.pop_first();
         // A name is stuck if it was blocked when everything else was, too, or if somebody waits for it.
-        let others_can =
-            self.items.iter().any(|(other, item)| *other != name && item.blocked_since.is_none());
+        // What the store refuses again and again changes nothing for the others.
+        let is_refused =
+            |item: &FlushItem| item.failed.as_ref().is_some_and(|failed| failed.cause.is_lasting());
+        let can_go_on = |item: &FlushItem| item.blocked_since.is_none() && !is_refused(item);
+        let others_can = self.items.iter().any(|(other, item)| *other != name && can_go_on(item));
         let is_stuck = self.items.get(&name).is_some_and(|item| {
             let waited = item.blocked_since.map(|since| now - since);
             waited.is_some_and(|waited| !others_can || item.is_awaited() || waited > STUCK_AFTER)
@@ -475,6 +509,14 @@ impl FlushQueueState {
         }
         Ok(FlushTurn { name, is_stuck, wants_bytes })
     }
+}
+
+/// Whether one of two keys would be a directory on the other's path.
+fn are_nested(one: &str, other: &str) -> bool {
+    let is_above = |above: &str, below: &str| {
+        below.strip_prefix(above).is_some_and(|rest| rest.starts_with('/') || above.ends_with('/'))
+    };
+    one != other && (is_above(one, other) || is_above(other, one))
 }
 
 fn uncount(by_cause: &mut BTreeMap<FailureCause, usize>, cause: FailureCause) {

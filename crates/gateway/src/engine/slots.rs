@@ -381,7 +381,7 @@ impl GatewayEngine {
             if state.rules.iter().all(|rule| rule.rule.consistency != StoreConsistency::Exclusive) {
                 continue;
             }
-            let mut listed = state.backend.list("", None)?;
+            let mut listed = state.backend.list("")?;
             let mut batch = Vec::new();
             loop {
                 // A directory that hangs would keep every slot away that comes later.

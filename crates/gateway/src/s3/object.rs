@@ -386,6 +386,12 @@ fn size_condition(size: i64) -> u64 {
     u64::try_from(size).unwrap_or(u64::MAX)
 }
 
+/// One that a document names is only itself: `"*"` in quotes is no wildcard. A weak one is no object's (RFC 9110,
+/// 8.8.3.2), and neither is one with quotes inside, which would be a list for another gateway.
+fn etag_condition(etag: ETag) -> EtagCondition {
+    EtagCondition::OneOf(etag.into_strong().filter(|value| !value.contains('"')).into_iter().collect())
+}
+
 pub(super) async fn delete_many(
     front: &S3Frontend,
     request: S3Request<DeleteObjectsInput>,
@@ -414,7 +420,7 @@ pub(super) async fn delete_many(
         match allowed {
             Ok(()) => {
                 let conditions = WriteConditions {
-                    if_match: object.e_tag.as_ref().map(|etag| EtagCondition::from_text(etag.value())),
+                    if_match: object.e_tag.map(etag_condition),
                     size_bytes: object.size.map(size_condition),
                     modified_s: object.last_modified_time.as_ref().map(|time| ms(time).div_euclid(1000)),
                     ..WriteConditions::default()

@@ -373,11 +373,9 @@ impl StoreBackend {
     /// Whether a listing has something at this path.
     pub(super) async fn is_listed(&self, path: &Path) -> object_store::Result<bool> {
         let folder = path.as_ref().rfind('/').map(|end| Path::parse(&path.as_ref()[..end])).transpose()?;
-        let mut listed = match is_marker(path) {
-            // An S3 store has `a/` before all others below it.
-            true => self.store.list(folder.as_ref()),
-            false => self.store.list_with_offset(folder.as_ref(), &path_before(path)?),
-        };
+        // An S3 store has `a/` before all others below it.
+        let offset = if is_marker(path) { None } else { Some(path_before(path)?) };
+        let mut listed = self.listed_from(folder, offset);
         // These two come sooner than their paths would.
         let is_above = |found: &Path| {
             let found = found.as_ref();

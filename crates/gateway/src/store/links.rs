@@ -69,6 +69,19 @@ pub(super) fn walk(root: &std::path::Path, path: &Path) -> GatewayResult<PathEnd
     Ok(end)
 }
 
+/// Removes the directories above a path that are empty, as `object_store` does behind a file that it removes. A writer
+/// who is about to use one makes it again.
+pub(crate) fn remove_empty_above(root: &std::path::Path, path: &Path) {
+    let whole = root.join(path.as_ref());
+    for folder in whole.ancestors().skip(1).take_while(|folder| folder.starts_with(root) && *folder != root) {
+        match std::fs::remove_dir(folder) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(_) => return,
+        }
+    }
+}
+
 impl StoreBackend {
     /// In a directory a copy is a link, which `object_store` makes beside its name and renames. A rename of one link to
     /// another link of the same file does nothing and succeeds, and the first one stays. So a copy that is there

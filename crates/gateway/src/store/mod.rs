@@ -22,8 +22,9 @@ mod wire;
 pub(crate) use confirm::{EtagFingerprint, bare};
 pub(crate) use late::{LatePlaces, LateRequests, RecalledRequest, RequestEffect, SendPermit, SentNotes};
 pub(crate) use leftovers::{DirectoryWriters, look_through};
+pub(crate) use links::remove_empty_above;
 pub use names::{NameError, key_of, path_of};
-pub(crate) use names::{OWNERS, has_own_name};
+pub(crate) use names::{OWNERS, folder_of, has_own_name};
 pub use one_name::{MakeMedium, NameDirectory};
 pub(crate) use open::{EndpointAccess, create_below, open};
 pub(crate) use place::{FolderContents, PlaceFinding};
@@ -323,6 +324,9 @@ impl StoreBackend {
         self.check_there().await?;
         match outcome {
             Ok(outcome) => outcome.map_err(|error| match operation {
+                "HEAD" | "GET" | "DELETE" if refusals::says_no_object(self.kind, operation, &error) => {
+                    GatewayError::NoSuchKey
+                }
                 "HEAD" | "GET" | "LIST" => failed(operation, error),
                 _ => self.failed_to_write(operation, error),
             }),
@@ -424,13 +428,21 @@ impl StoreBackend {
 
     async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let (from, to) = (self.reach(from).await?, self.reach(to).await?);
+        let copied = self.copy_path(&from, &to, may_go_on).await;
+        if copied.is_err() {
+            self.clear_folders_above(to).await;
+        }
+        copied
+    }
+
+    async fn copy_path(&self, from: &Path, to: &Path, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
         let copied = async {
-            if self.is_linked(&from, &to).await? {
+            if self.is_linked(from, to).await? {
                 return Ok(());
             }
-            self.store.copy_opts(&from, &to, options).await
+            self.store.copy_opts(from, to, options).await
         };
         self.patiently("CopyObject", late::sent(self.kind, copied)).await
     }
@@ -488,6 +500,21 @@ impl StoreBackend {
         }
     }
 
+    /// Takes away the directories that were made for an object, where making the object failed. Another one could not
+    /// have their names.
+    async fn clear_folders_above(&self, path: Path) {
+        let cleared = self.check_root(move |root| {
+            root.check()?;
+            links::check(root.path(), &path)?;
+            links::remove_empty_above(root.path(), &path);
+            Ok(())
+        });
+        // The next failure there, or the next deletion, does it again.
+        if let Err(error) = cleared.await {
+            tracing::debug!("empty directories stay in the store: {error}");
+        }
+    }
+
     /// S3 says 204 of a deleted object that was not there. One that says 404 may mean the bucket, or something in front
     /// of the store says it. A listing tells, where the store lets us list.
     async fn check_absent(&self, path: &Path) -> GatewayResult<()> {
@@ -503,15 +530,12 @@ impl StoreBackend {
         }
     }
 
-    /// Objects whose path begins with whole segments of `prefix`, in the store's order, from behind `after`. A
-    /// directory has no order: then they are collected and sorted first.
+    /// Objects in the folder of `prefix`, in the store's order. A directory has none.
     pub(crate) fn list(
         &self,
         prefix: &str,
-        after: Option<&str>,
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
-        let after = after.filter(|_| self.kind == BackendKind::S3).map(names::offset_of);
-        Ok(self.look_through(self.listed_from(self.folder_of(prefix)?, after)))
+        Ok(self.look_through(self.listed_from(self.folder_of(prefix)?, None)))
     }
 
     /// The same of an S3 store, from shortly before the first object that has its own name and the prefix. The others
@@ -523,7 +547,7 @@ impl StoreBackend {
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
         let folder = self.folder_of(prefix)?;
         let begin = names::offset_before(folder.as_ref(), last_segment(prefix));
-        let after = after.map(names::offset_of).max(begin);
+        let after = after.and_then(|after| offset_of(folder.as_ref(), prefix, after)).max(begin);
         Ok(self.look_through(self.listed_from(folder, after)))
     }
 
@@ -545,13 +569,10 @@ impl StoreBackend {
 
     /// Where all objects with this prefix are.
     fn folder_of(&self, prefix: &str) -> GatewayResult<Option<Path>> {
-        let folder = match prefix.rfind('/') {
-            // Before the first of "/a" there is no folder.
-            Some(0) | None => Path::ROOT,
-            // Of "a/b/c" and of "a/b/", everything in "a/b".
-            Some(end) => self.path(&prefix[..end])?,
-        };
-        Ok((folder != Path::ROOT).then_some(folder))
+        match names::folder_of(prefix).strip_suffix('/') {
+            Some(folder) => self.path(folder).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn listed_from(
@@ -559,10 +580,19 @@ impl StoreBackend {
         folder: Option<Path>,
         offset: Option<Path>,
     ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        match offset {
+        let listed = match offset {
             Some(offset) => self.store.list_with_offset(folder.as_ref(), &offset),
             None => self.store.list(folder.as_ref()),
-        }
+        };
+        let Some((root, folder)) = self.root.clone().zip(folder) else { return listed };
+        let (kind, mut is_first) = (self.kind, true);
+        // An error ends the stream. Only where the folder itself is below a file is there nothing behind it.
+        let mut is_nothing = move |entry: &object_store::Result<ObjectMeta>| {
+            std::mem::take(&mut is_first)
+                && entry.as_ref().is_err_and(|error| refusals::says_no_object(kind, "LIST", error))
+                && matches!(links::walk(root.path(), &folder), Ok(links::PathEnd::FileAbove(_)))
+        };
+        listed.filter(move |entry| std::future::ready(!is_nothing(entry))).boxed()
     }
 
     /// What of a listing clients may see.
@@ -603,7 +633,15 @@ impl StoreBackend {
 
     /// Whether no key leads to anything in the store.
     pub(crate) async fn is_empty(&self) -> GatewayResult<bool> {
-        Ok(self.list("", None)?.next().await.transpose()?.is_none())
+        Ok(self.list("")?.next().await.transpose()?.is_none())
+    }
+}
+
+/// Where a listing of a prefix's folder goes on after a key.
+fn offset_of(folder: Option<&Path>, prefix: &str, after: &str) -> Option<Path> {
+    match after.strip_prefix(names::folder_of(prefix)) {
+        Some(rest) => names::offset_of(folder, rest),
+        None => names::offset_of(None, after),
     }
 }
 

@@ -12,7 +12,9 @@ use crate::errors::{GatewayError, GatewayResult};
 
 const MARK: &str = "%underlay-";
 pub(super) const EMPTY: &str = "%underlay-empty";
-/// The same in a URL.
+/// The mark in a URL.
+pub(super) const MARK_ENCODED: &str = "%25underlay-";
+/// The same of the word.
 pub(super) const EMPTY_ENCODED: &str = "%25underlay-empty";
 /// Before a segment that no key leads to.
 pub(super) const NO_KEY: &str = "%underlay-no-key-";
@@ -100,10 +102,35 @@ fn unescaped(name: &str) -> String {
     part
 }
 
-/// A path behind which a listing goes on after this key; it need not be one that an object can have.
-pub(super) fn offset_of(key: &str) -> Path {
-    let segments: Vec<String> = key.split('/').map(|part| segment_of(part, BackendKind::S3)).collect();
-    Path::parse(segments.join("/")).unwrap_or(Path::ROOT)
+/// Where a listing of a folder goes on after the key with this end: a path that no object need have. Names that stand
+/// for others come in another order, so the rest of a folder goes on at such a key's place among the others. `None` is
+/// the beginning.
+pub(super) fn offset_of(folder: Option<&Path>, rest: &str) -> Option<Path> {
+    let mut above = folder.cloned();
+    let mut parts = rest.split('/').peekable();
+    while let Some(part) = parts.next() {
+        let is_marker = part.is_empty() && parts.peek().is_none();
+        let segment = segment_of(part, BackendKind::S3);
+        if segment != part && !is_marker {
+            return offset_before(above.as_ref(), part).or(above);
+        }
+        let whole = above.as_ref().map_or_else(|| segment.clone(), |above| format!("{above}/{segment}"));
+        match Path::parse(whole) {
+            Ok(path) => above = Some(path),
+            Err(_) => return above,
+        }
+    }
+    above
+}
+
+/// The folder in which all keys with this prefix are, with a slash at its end; empty where that is everything.
+pub(crate) fn folder_of(prefix: &str) -> &str {
+    match prefix.rfind('/') {
+        // Before the first of "/a" there is no folder.
+        Some(0) | None => "",
+        // Of "a/b/c" and of "a/b/", everything in "a/b".
+        Some(end) => &prefix[..=end],
+    }
 }
 
 /// The largest character: few names have it.
@@ -250,6 +277,27 @@ mod tests {
         assert_eq!(offset_before(None, "c").unwrap().as_ref(), "b\u{10ffff}");
         assert_eq!(offset_before(None, "0"), None);
         assert_eq!(offset_of_escaped(Some(&folder)).unwrap().as_ref(), "a/b/%underlay-");
+    }
+
+    #[test]
+    fn listing_goes_on_where_own_names_do() {
+        let folder = Path::parse("a").unwrap();
+        for (rest, expected) in [
+            ("b/c", Some("a/b/c")),
+            ("b/", Some("a/b/%underlay-empty")),
+            ("b/c#1", Some("a/b/c#0\u{10ffff}")),
+            ("b#1/c", Some("a/b#0\u{10ffff}")),
+            ("b//c", Some("a/b")),
+            ("..", Some("a/.-\u{10ffff}")),
+            ("%underlay-x", Some("a/%underlay-w\u{10ffff}")),
+        ] {
+            let offset = offset_of(Some(&folder), rest);
+            assert_eq!(offset.as_ref().map(Path::as_ref), expected, "{rest}");
+        }
+        // A little early where no path is right before it.
+        assert_eq!(offset_of(None, "b#0/c").unwrap().as_ref(), "b#");
+        assert_eq!(offset_of(None, "\t/c"), None);
+        assert_eq!(offset_of(None, "b/c").unwrap().as_ref(), "b/c");
     }
 
     #[test]

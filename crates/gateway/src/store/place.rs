@@ -1,6 +1,8 @@
 //! Whether a directory could take an object at a name. Some things keep one away for good, and its write must not be
 //! acknowledged then: a link on the way, an object where a directory has to be, a directory where the object has to be.
 
+use std::io::ErrorKind;
+
 use object_store::path::Path;
 
 use super::links::{self, PathEnd};
@@ -9,7 +11,7 @@ use super::{BackendKind, StoreBackend, leftovers};
 use crate::errors::{GatewayError, GatewayResult};
 
 /// Entries of a directory that are looked at before its objects count as too many to be gone soon.
-const MAX_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 2000;
 
 /// What is in an object's way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,53 +62,50 @@ fn find(root: &std::path::Path, path: &Path) -> GatewayResult<PlaceFinding> {
         }
         PathEnd::Folder => {
             let mut contents = FolderContents::default();
-            let mut left = MAX_ENTRIES;
             // What can't be looked at may be anything.
-            contents.is_unsettled |= look_into(root, path, &mut contents, &mut left).is_err();
+            contents.is_unsettled |= look_into(root, path, &mut contents).is_err();
             PlaceFinding::Folder(contents)
         }
     })
 }
 
-/// Follows no link.
-fn look_into(
-    root: &std::path::Path,
-    folder: &Path,
-    contents: &mut FolderContents,
-    left: &mut usize,
-) -> std::io::Result<()> {
-    let entries = match std::fs::read_dir(root.join(folder.as_ref())) {
-        Ok(entries) => entries,
-        // It went with its last file.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            contents.is_unsettled = true;
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    let mut is_empty = true;
-    for entry in entries {
-        let entry = entry?;
-        is_empty = false;
-        if *left == 0 {
-            contents.is_unsettled = true;
-        }
-        if contents.has_others || contents.is_unsettled {
-            return Ok(());
-        }
-        *left -= 1;
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
-        let path = name.to_str().and_then(|name| Path::parse(format!("{folder}/{name}")).ok());
-        match path {
-            Some(path) if kind.is_dir() => look_into(root, &path, contents, left)?,
-            _ if kind.is_file() && leftovers::is_unfinished(name.as_encoded_bytes()) => {
+/// Follows no link, and has one directory open at a time however deep they are.
+fn look_into(root: &std::path::Path, top: &Path, contents: &mut FolderContents) -> std::io::Result<()> {
+    let (mut folders, mut left) = (vec![top.clone()], MAX_ENTRIES);
+    while let Some(folder) = folders.pop() {
+        let entries = match std::fs::read_dir(root.join(folder.as_ref())) {
+            Ok(entries) => entries,
+            // It went with its last file.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                contents.is_unsettled = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut is_empty = true;
+        for entry in entries {
+            let entry = entry?;
+            is_empty = false;
+            if left == 0 {
                 contents.is_unsettled = true;
             }
-            Some(path) if kind.is_file() && leads_back(&path) => contents.keys.push(key_of(&path)),
-            _ => contents.has_others = true,
+            if contents.has_others || contents.is_unsettled {
+                return Ok(());
+            }
+            left -= 1;
+            let (name, kind) = (entry.file_name(), entry.file_type()?);
+            let path = name.to_str().and_then(|name| Path::parse(format!("{folder}/{name}")).ok());
+            match path {
+                Some(path) if kind.is_dir() => folders.push(path),
+                _ if kind.is_file() && leftovers::is_unfinished(name.as_encoded_bytes()) => {
+                    contents.is_unsettled = true;
+                }
+                Some(path) if kind.is_file() && leads_back(&path) => contents.keys.push(key_of(&path)),
+                _ => contents.has_others = true,
+            }
         }
+        contents.is_unsettled |= is_empty;
     }
-    contents.is_unsettled |= is_empty;
     Ok(())
 }
 

@@ -11,9 +11,10 @@ use underlay_sync::planted::{PlantedBug, is_planted};
 use super::attributes::{self, is_header_value};
 use super::unfinished::UnfinishedUpload;
 use super::{
-    MayGoOn, PART_BYTES, STORE_TIMEOUT, StoreBackend, StoreCondition, late, refusals, without_condition,
+    BackendKind, MayGoOn, PART_BYTES, PlaceFinding, STORE_TIMEOUT, StoreBackend, StoreCondition, late,
+    refusals, without_condition,
 };
-use crate::errors::{GatewayError, GatewayResult};
+use crate::errors::{GatewayError, GatewayResult, StoreRefusal};
 use crate::memory::MemoryHold;
 use crate::model::ObjectHeaders;
 
@@ -24,6 +25,33 @@ impl StoreBackend {
     /// Stores an object of a known size. The old object stays until the new one is whole. No request begins once
     /// `may_go_on` says no: the name may be another gateway's by then. Returns the store's ETag.
     pub(crate) async fn put(
+        &self,
+        key: &str,
+        headers: &ObjectHeaders,
+        size_bytes: u64,
+        only: &StoreCondition,
+        body: BoxStream<'_, GatewayResult<Bytes>>,
+        may_go_on: &MayGoOn<'_>,
+    ) -> GatewayResult<Option<String>> {
+        let put = self.put_object(key, headers, size_bytes, only, body, may_go_on).await;
+        match &put {
+            Err(_) if self.kind != BackendKind::Directory => {}
+            // A directory is no object that a condition could be about.
+            Err(GatewayError::PreconditionFailed) => {
+                if *only == StoreCondition::IfAbsent
+                    && matches!(self.look_at_place(key).await, Ok(PlaceFinding::Folder(_)))
+                {
+                    let text = "PUT: the store has a directory of this name".to_owned();
+                    return Err(GatewayError::Refused { refusal: StoreRefusal::Name, text });
+                }
+            }
+            Err(_) => self.clear_folders_above(self.locate(key)?).await,
+            Ok(_) => {}
+        }
+        put
+    }
+
+    async fn put_object(
         &self,
         key: &str,
         headers: &ObjectHeaders,

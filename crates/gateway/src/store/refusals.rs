@@ -3,6 +3,7 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::io::ErrorKind;
 
 use hyper::StatusCode;
 
@@ -155,6 +156,20 @@ pub(super) fn refusal_of(kind: BackendKind, error: &object_store::Error) -> Opti
     match kind {
         BackendKind::S3 => find_cause::<RefusedAnswer>(error)?.refusal,
         BackendKind::Directory => refusal_of_number(find_cause::<std::io::Error>(error)?.raw_os_error()?),
+    }
+}
+
+/// Whether a directory store has something else at an object's path, and so no such object. The path may need a
+/// directory where a file is, or a deletion may find a directory. `object_store` knows only missing names as such.
+pub(super) fn says_no_object(kind: BackendKind, operation: &str, error: &object_store::Error) -> bool {
+    let Some(cause) = find_cause::<std::io::Error>(error).filter(|_| kind == BackendKind::Directory) else {
+        return false;
+    };
+    match operation {
+        "HEAD" | "GET" | "LIST" => cause.kind() == ErrorKind::NotADirectory,
+        "DELETE" => matches!(cause.kind(), ErrorKind::NotADirectory | ErrorKind::IsADirectory),
+        // Of a request to write it says that the name can't be had.
+        _ => false,
     }
 }
 

@@ -89,3 +89,106 @@ async fn part_larger_than_all_memory_is_never_gathered() {
     assert!(matches!(put, Err(GatewayError::TooLarge(_))), "{put:?}");
     assert!(backend.memory.is_ample());
 }
+
+/// A store in this directory.
+fn in_directory(directory: &std::path::Path) -> StoreBackend {
+    let files = object_store::local::LocalFileSystem::new_with_prefix(directory).unwrap();
+    let files = Arc::new(files.with_automatic_cleanup(true));
+    StoreBackend::new(files, BackendKind::Directory).with_root(directory).unwrap()
+}
+
+async fn put_byte(backend: &StoreBackend, key: &str, only: StoreCondition) -> GatewayResult<()> {
+    let body = body_of(&Bytes::from_static(b"y"));
+    backend.put(key, &ObjectHeaders::default(), 1, &only, body, &|| Ok(())).await.map(drop)
+}
+
+/// Its name can't be there, so it is as absent as any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_below_file_is_absent() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = in_directory(directory.path());
+    std::fs::write(directory.path().join("a"), "x").unwrap();
+    for key in ["a/b", "a/b/c"] {
+        assert!(matches!(backend.head(key).await, Err(GatewayError::NoSuchKey)), "{key}");
+        let read = backend.get(key, None, 1, 0..1).await.map(drop);
+        assert_eq!(read, Err(GatewayError::NoSuchKey), "{key}");
+        assert_eq!(backend.delete(key, &|| Ok(())).await, Ok(()), "{key}");
+        assert_eq!(backend.confirm_gone(key).await, Ok(()), "{key}");
+        assert_eq!(backend.lists(key).await, Ok(false), "{key}");
+        let listed: Vec<_> = backend.list(&format!("{key}/")).unwrap().collect().await;
+        assert!(listed.is_empty(), "{key}: {listed:?}");
+    }
+    let put = put_byte(&backend, "a/b", StoreCondition::IfAbsent).await;
+    assert!(matches!(put, Err(GatewayError::Refused { .. })), "{put:?}");
+    assert_eq!(std::fs::read(directory.path().join("a")).unwrap(), b"x");
+}
+
+/// The other way round: where the object was is a directory by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_in_place_of_directory_is_absent() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = in_directory(directory.path());
+    put_byte(&backend, "a/b", StoreCondition::Always).await.unwrap();
+    assert!(matches!(backend.head("a").await, Err(GatewayError::NoSuchKey)));
+    assert_eq!(backend.delete("a", &|| Ok(())).await, Ok(()));
+    assert_eq!(backend.confirm_gone("a").await, Ok(()));
+    // There is no object that a condition could be about.
+    for only in [StoreCondition::Always, StoreCondition::IfAbsent] {
+        let put = put_byte(&backend, "a", only).await;
+        let refused =
+            matches!(&put, Err(GatewayError::Refused { refusal, .. }) if *refusal == StoreRefusal::Name);
+        assert!(refused, "{put:?}");
+    }
+    assert!(directory.path().join("a/b").is_file());
+}
+
+/// Another object could not have their names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_of_failed_writes_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = in_directory(directory.path());
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir_all(path("kept/empty")).unwrap();
+    let broken = Err(GatewayError::Store("broken off".to_owned()));
+    let pieces = vec![Ok(Bytes::from(vec![7; PART_BYTES as usize])), broken];
+    let body = futures_util::stream::iter(pieces).boxed();
+    let (headers, only, size) = (ObjectHeaders::default(), StoreCondition::Always, 2 * PART_BYTES);
+    assert!(backend.put("e/f/g", &headers, size, &only, body, &|| Ok(())).await.is_err());
+    assert!(!path("e").exists());
+    // So does a copy of what is not there.
+    assert!(backend.copy("none", "h/i", &|| Ok(())).await.is_err());
+    assert!(!path("h").exists());
+    // What was not made for it stays.
+    assert!(backend.copy("none", "kept/i", &|| Ok(())).await.is_err());
+    assert!(path("kept/empty").is_dir());
+}
+
+/// Its end is not the end of what is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listing_of_changing_directories_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = in_directory(directory.path());
+    let folders: Vec<_> = (0..10).map(|index| directory.path().join(format!("d/{index}"))).collect();
+    for folder in &folders {
+        std::fs::create_dir_all(folder).unwrap();
+        for index in 0..400 {
+            std::fs::write(folder.join(index.to_string()), "").unwrap();
+        }
+    }
+    for prefix in ["", "d/"] {
+        let mut listed = backend.list(prefix).unwrap();
+        assert!(listed.next().await.unwrap().is_ok());
+        // `object_store` looks at some 1,000 entries at a time.
+        for folder in &folders {
+            let aside = folder.with_extension("aside");
+            std::fs::rename(folder, &aside).unwrap();
+            std::fs::write(folder, "x").unwrap();
+        }
+        let rest: Vec<_> = listed.collect().await;
+        assert!(rest.iter().any(Result::is_err), "{prefix}: {} entries", rest.len());
+        for folder in &folders {
+            std::fs::remove_file(folder).unwrap();
+            std::fs::rename(folder.with_extension("aside"), folder).unwrap();
+        }
+    }
+}

@@ -29,7 +29,7 @@ use underlay_sync::Mutex;
 
 use super::crypto::StoreCrypto;
 use super::late::{changes_object, seen_on_wire};
-use super::names::{EMPTY, EMPTY_ENCODED, NO_KEY};
+use super::names::{EMPTY, EMPTY_ENCODED, MARK_ENCODED, NO_KEY};
 use super::refusals::{may_refuse, refused};
 
 const DIGEST: &str = "x-amz-content-sha256";
@@ -178,11 +178,11 @@ fn rename(headers: &mut HeaderMap, from: &HeaderName, to: &HeaderName) {
     }
 }
 
-/// The same request for the key itself; `None` if it has no word at the end of a key.
+/// The same request for the key itself, or for no more than it wants; `None` if it is so already.
 fn strip_key_word(request: &HttpRequest) -> Option<HttpRequest> {
     let uri = request.uri();
     let path = without_word(uri.path(), "/");
-    let query = uri.query().and_then(query_without_word);
+    let query = uri.query().and_then(|query| query_without_word(query).or_else(|| query_of_escaped(query)));
     let source = request.headers().get(COPY_SOURCE);
     let source = source.and_then(|source| without_word(source.to_str().ok()?, "/"));
     if path.is_none() && query.is_none() && source.is_none() {
@@ -217,6 +217,20 @@ fn query_without_word(query: &str) -> Option<String> {
         })
         .collect();
     has_word.then(|| parts.join("&"))
+}
+
+/// A listing of a folder from where it has the [names that stand for others](super::names::offset_of_escaped): it wants
+/// no more than these, and a prefix of a part of a name is none that `object_store` can ask for.
+fn query_of_escaped(query: &str) -> Option<String> {
+    let value_of = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
+    let start = value_of("start-after=")?;
+    if start.strip_suffix(MARK_ENCODED)? != value_of("prefix=").unwrap_or_default() {
+        return None;
+    }
+    let prefix = format!("prefix={start}");
+    let others =
+        query.split('&').filter(|part| !part.starts_with("start-after=") && !part.starts_with("prefix="));
+    Some(others.chain([prefix.as_str()]).collect::<Vec<_>>().join("&"))
 }
 
 /// `a/` of `a/WORD`.
@@ -331,6 +345,14 @@ mod tests {
                 format!("/lake?list-type=2&prefix=a%2F&start-after=a%2F{word}"),
                 "/lake?list-type=2&prefix=a%2F&start-after=a%2F".to_owned(),
             ),
+            (
+                "/lake?list-type=2&prefix=a%2F&start-after=a%2F%25underlay-".to_owned(),
+                "/lake?list-type=2&prefix=a%2F%25underlay-".to_owned(),
+            ),
+            (
+                "/lake?list-type=2&continuation-token=x&start-after=%25underlay-".to_owned(),
+                "/lake?list-type=2&continuation-token=x&prefix=%25underlay-".to_owned(),
+            ),
         ] {
             let made = strip_key_word(&request("GET", &asked)).unwrap();
             assert_eq!(target_of(&made), expected, "{asked}");
@@ -345,6 +367,8 @@ mod tests {
             "/lake/a%25underlay-empty",
             "/lake/a/%25underlay-literal-%25underlay-empty",
             "/lake?list-type=2&prefix=a%2F%25underlay-empty",
+            "/lake?list-type=2&prefix=a%2F&start-after=a%2Fb%2F%25underlay-",
+            "/lake?list-type=2&prefix=a%2F&start-after=a%2Fb",
         ] {
             assert!(strip_key_word(&request("GET", target)).is_none(), "{target}");
         }

@@ -187,6 +187,55 @@ async fn objects_awaiting_deletion_are_in_no_way() {
     assert!(objects.join("a").is_file() && objects.join("d/x").is_file());
 }
 
+/// A kill came between the file's removal and its directories'.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletion_of_missing_file_removes_its_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    let ground = ground(&objects, &["shared/"], SOON);
+    let engine = ground.open(&directory.path().join("local")).await;
+    put_some(&engine, &["a/b/c", "shared/x/y"]).await;
+    ground.drain(&engine).await;
+    for key in ["a/b/c", "shared/x/y"] {
+        std::fs::remove_file(objects.join(key)).unwrap();
+        delete(&engine, key).await.unwrap();
+    }
+    ground.drain(&engine).await;
+    // Others may be about to put something there.
+    assert!(!objects.join("a").exists() && objects.join("shared/x").is_dir());
+    put_some(&engine, &["a"]).await;
+    ground.drain(&engine).await;
+    assert!(objects.join("a").is_file());
+}
+
+/// What is in the way has an hour, and the client of the new object would wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_brings_removal_in_its_way_forward() {
+    let directory = tempfile::tempdir().unwrap();
+    let (objects, local) = (directory.path().join("objects"), directory.path().join("local"));
+    let mut ground = ground(&objects, &[], SOON);
+    let engine = ground.open(&local).await;
+    put_some(&engine, &["a/b/1", "a/c", "d", "e"]).await;
+    ground.drain(&engine).await;
+    engine.close().await;
+    drop(engine);
+    ground.write = LATE;
+    let engine = ground.open(&local).await;
+    for key in ["a/b/1", "a/c", "d", "e"] {
+        delete(&engine, key).await.unwrap();
+    }
+    put_some(&engine, &["a", "d/x"]).await;
+    let begun = Instant::now();
+    while objects.join("a").exists() || objects.join("d").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "they stay where they are");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // This one has its time.
+    assert!(objects.join("e").exists());
+    ground.drain(&engine).await;
+    assert!(objects.join("a").is_file() && objects.join("d/x").is_file());
+}
+
 /// As clients see it, and nothing is left that can't be stored.
 #[test]
 fn impossible_names_in_directory_answer_errors_at_once() {

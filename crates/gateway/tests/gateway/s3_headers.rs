@@ -209,6 +209,23 @@ fn multi_delete_needs_checksum() {
     assert_eq!(ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap().status, 404);
 }
 
+/// A document has no wildcard and no list: only an object with exactly this ETag goes.
+#[test]
+fn multi_delete_takes_etags_by_the_letter() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let put = ask(program.address, "PUT", "/lake/a", &[], b"x").unwrap();
+    let etag = put.header("etag").unwrap().trim_matches('"').to_owned();
+    let others = [r#""*""#.to_owned(), format!(r#"W/"{etag}""#), format!(r#""{etag}", "other""#)];
+    for (tag, is_deleted) in others.iter().map(|tag| (tag.as_str(), false)).chain([(etag.as_str(), true)]) {
+        let document = format!("<Delete><Object><Key>a</Key><ETag>{tag}</ETag></Object></Delete>");
+        let reply = ask(program.address, "POST", "/lake?delete=", &[], document.as_bytes()).unwrap();
+        assert_eq!(reply.text().contains("<Deleted>"), is_deleted, "{tag}: {reply:?}");
+        let found = ask(program.address, "HEAD", "/lake/a", &[], b"").unwrap();
+        assert_eq!(found.status == 404, is_deleted, "{tag}");
+    }
+}
+
 /// However the query's name is written, and whatever the type says.
 #[test]
 fn multi_delete_in_other_words_needs_checksum_too() {
