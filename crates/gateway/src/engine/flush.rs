@@ -147,10 +147,14 @@ impl GatewayEngine {
             },
         };
         let work = self.carry_out((&state, name), (resolved, task), turn.is_stuck, fence);
-        match &following {
+        let outcome = match &following {
             Some(following) => following.watch(work).await,
             None => work.await,
+        };
+        if following.is_some() && outcome.is_err() && state.backend.kind == BackendKind::Directory {
+            state.backend.clear_folders_above(&name.key).await;
         }
+        outcome
     }
 
     async fn carry_out(

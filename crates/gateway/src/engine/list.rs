@@ -13,12 +13,15 @@ use super::{BucketState, GatewayEngine};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{ObjectHeaders, ObjectRecord};
 use crate::ownership::OwnerShare;
-use crate::store::{BackendKind, StoredInfo, folder_of, has_own_name};
+use crate::store::{BackendKind, StoredInfo, folder_of, has_own_name, holds_escaped, is_behind_escaped};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that
 /// prefix, and never behind a key without it. It is a character that keys may have, so a listing that goes on from
 /// there may still meet the same prefix.
 const LAST: char = '\u{10ffff}';
+
+/// Folders of an S3 store that one request asks about at the same time.
+const LISTINGS_AT_ONCE: usize = 16;
 
 /// Groups keys that come in order.
 struct KeyGrouping<'a> {
@@ -263,17 +266,20 @@ impl GatewayEngine {
             return Ok(names.into_entries().collect());
         }
         let mut after = request.after.clone().filter(|after| *after > request.prefix);
-        if let (Some(after), Some(delimiter)) = (&mut after, &request.delimiter)
-            && !delimiter.is_empty()
-            && after.ends_with(delimiter.as_str())
-        {
-            after.push(LAST);
-        }
         // Keys that have other names there come in an order of their own, at one place of each folder. A group that has
         // its own name comes in order, whatever its keys are called.
         let folder = folder_of(&request.prefix);
         let is_own = |name: &str| name.strip_prefix(folder).is_some_and(has_own_name);
-        let mut out_of_order = FirstNames::default();
+        let (mut out_of_order, mut passed_over) = (FirstNames::default(), BTreeSet::new());
+        // The rest of a group that was listed is passed over.
+        if let Some(after) = &mut after
+            && grouping.group_of(after) == Some(after.as_str())
+        {
+            if holds_escaped(after) {
+                passed_over.insert(folder_of(after).to_owned());
+            }
+            after.push(LAST);
+        }
         let end = successor_of(&request.prefix);
         loop {
             let mut listed = state.backend.list_prefix(&request.prefix, after.as_deref())?;
@@ -302,6 +308,9 @@ impl GatewayEngine {
                     let next = format!("{group}{LAST}");
                     let is_behind = after.as_ref().is_none_or(|after| next > *after);
                     if is_behind || is_planted(PlantedBug::LastCharacterHides) {
+                        if holds_escaped(group) {
+                            passed_over.insert(folder_of(group).to_owned());
+                        }
                         go_on = Some(next);
                         break;
                     }
@@ -312,17 +321,17 @@ impl GatewayEngine {
                 None => break,
             }
         }
-        for folder in half_listed_folders(&grouping) {
-            let mut listed = state.backend.list_escaped(&folder)?;
-            while let Some(entry) = listed.next().await {
-                let (key, object) = entry?;
-                if key.starts_with(&request.prefix)
-                    && !is_own(&key)
-                    && !state.is_exclusive(&key)
-                    && grouping.is_behind(&key)
-                {
-                    out_of_order.add(&grouping, key, object);
-                }
+        let mut folders = half_listed_folders(&grouping);
+        folders.extend(passed_over);
+        let listings = folders.iter().map(|folder| state.backend.list_escaped(folder));
+        let listings = listings.collect::<GatewayResult<Vec<_>>>()?;
+        // One after the other they would take as long as a folder is deep.
+        let mut listed = futures_util::stream::iter(listings).flatten_unordered(LISTINGS_AT_ONCE);
+        while let Some(entry) = listed.next().await {
+            let (key, object) = entry?;
+            let is_wanted = key.starts_with(&request.prefix) && !state.is_exclusive(&key);
+            if is_wanted && !is_own(&key) && grouping.is_behind(&key) {
+                out_of_order.add(&grouping, key, object);
             }
         }
         let mut entries = grouping.entries;
@@ -345,18 +354,21 @@ fn half_listed_folders(grouping: &KeyGrouping<'_>) -> BTreeSet<String> {
     }
     let after = request.after.as_deref().filter(|after| *after > request.prefix.as_str());
     let last = grouping.entries.last().filter(|_| grouping.is_full()).map(ListEntry::name);
-    for name in [after, last].into_iter().flatten() {
-        let Some(rest) = name.strip_prefix(folder) else { continue };
-        folders.insert(folder.to_owned());
-        for (end, _) in rest.match_indices('/') {
-            let below = &name[..=folder.len() + end];
+    for (name, is_begin) in [(after, true), (last, false)] {
+        let Some(name) = name.filter(|name| name.starts_with(folder)) else { continue };
+        let slashes = name.match_indices('/').map(|(end, _)| end + 1).filter(|end| *end > folder.len());
+        for begin in std::iter::once(folder.len()).chain(slashes) {
+            let (above, rest) = name.split_at(begin);
             // The page has had all of a group, and the folder above has all of one with another name.
             let is_listed =
-                grouping.group_of(below).is_some_and(|group| [after, last].contains(&Some(group)));
-            if is_listed || !has_own_name(&below[folder.len()..]) {
+                grouping.group_of(above).is_some_and(|group| [after, last].contains(&Some(group)));
+            if above != folder && (is_listed || !has_own_name(&above[folder.len()..])) {
                 break;
             }
-            folders.insert(below.to_owned());
+            // What begins before that place comes by it, and what ends behind it has.
+            if is_behind_escaped(rest) == is_begin {
+                folders.insert(above.to_owned());
+            }
         }
     }
     folders

@@ -115,16 +115,22 @@ impl GatewayEngine {
             match state.backend.look_at_place(&name.key).await? {
                 PlaceFinding::Free => return Ok(claim),
                 PlaceFinding::ObjectAbove(above) if goes(&view, state, &above)? => {
-                    self.hasten_removal(&name.bucket, [above]);
+                    self.hasten_removal(&view, &name.bucket, [above])?;
                     return Ok(claim);
                 }
                 PlaceFinding::ObjectAbove(above) => return Err(taken(&above, &name.key)),
                 PlaceFinding::Folder(contents) => {
+                    let folder = format!("{}/", name.key);
+                    if let Some(inside) = view.first_key_from(&state.name, &folder)?
+                        && inside.starts_with(&folder)
+                    {
+                        return Err(taken(&name.key, &inside));
+                    }
                     if stays(&view, state, name, &contents)? {
                         let inside = contents.keys.first().cloned();
                         return Err(taken(&name.key, &inside.unwrap_or_else(|| format!("{}/...", name.key))));
                     }
-                    self.hasten_removal(&name.bucket, contents.keys);
+                    self.hasten_removal(&view, &name.bucket, contents.keys)?;
                     if !contents.is_unsettled {
                         return Ok(claim);
                     }
@@ -142,10 +148,19 @@ impl GatewayEngine {
     }
 
     /// What is in the way of an acknowledged write and only waits for its deletion has no more time for it.
-    fn hasten_removal(&self, bucket: &str, keys: impl IntoIterator<Item = String>) {
+    fn hasten_removal(
+        &self,
+        view: &MetadataView,
+        bucket: &str,
+        keys: impl IntoIterator<Item = String>,
+    ) -> GatewayResult<()> {
         for key in keys {
-            self.queue.hasten_waiting(&ObjectName::new(bucket, &key));
+            let name = ObjectName::new(bucket, &key);
+            if view.object(&name)?.is_none() {
+                self.queue.hasten_waiting(&name);
+            }
         }
+        Ok(())
     }
 
     /// Before a write goes to a directory in which others write as well: an acknowledged object above or below its key

@@ -199,12 +199,13 @@ impl FlushQueue {
 
     /// Makes a name due that has not been tried in vain: others have their own pace.
     pub(super) fn hasten_waiting(&self, name: &ObjectName) {
-        let mut state = self.state.lock();
-        let waits = |item: &FlushItem| item.failed.is_none() && !item.waits && item.blocked_since.is_none();
-        if !state.items.get(name).is_some_and(waits) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        let is_tried = |item: &FlushItem| item.failed.is_some() || item.waits || item.blocked_since.is_some();
+        // One that is due keeps its place.
+        if !state.items.get(name).is_some_and(|item| item.due > now && !is_tried(item)) {
             return;
         }
-        state.set_due(name, Instant::now());
+        state.set_due(name, now);
         drop(state);
         self.changed.notify_waiters();
     }
@@ -496,10 +497,10 @@ impl FlushQueueState {
         let is_refused =
             |item: &FlushItem| item.failed.as_ref().is_some_and(|failed| failed.cause.is_lasting());
         let can_go_on = |item: &FlushItem| item.blocked_since.is_none() && !is_refused(item);
-        let others_can = self.items.iter().any(|(other, item)| *other != name && can_go_on(item));
+        let others_can = || self.items.iter().any(|(other, item)| *other != name && can_go_on(item));
         let is_stuck = self.items.get(&name).is_some_and(|item| {
             let waited = item.blocked_since.map(|since| now - since);
-            waited.is_some_and(|waited| !others_can || item.is_awaited() || waited > STUCK_AFTER)
+            waited.is_some_and(|waited| item.is_awaited() || waited > STUCK_AFTER || !others_can())
         });
         let wants_bytes = self.items.get(&name).is_some_and(|item| item.refusals >= MAX_REFUSED_COPIES)
             && !is_planted(PlantedBug::RefusalRetriedForEver);

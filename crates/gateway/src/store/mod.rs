@@ -24,7 +24,7 @@ pub(crate) use late::{LatePlaces, LateRequests, RecalledRequest, RequestEffect, 
 pub(crate) use leftovers::{DirectoryWriters, look_through};
 pub(crate) use links::remove_empty_above;
 pub use names::{NameError, key_of, path_of};
-pub(crate) use names::{OWNERS, folder_of, has_own_name};
+pub(crate) use names::{OWNERS, folder_of, has_own_name, holds_escaped, is_behind_escaped};
 pub use one_name::{MakeMedium, NameDirectory};
 pub(crate) use open::{EndpointAccess, create_below, open};
 pub(crate) use place::{FolderContents, PlaceFinding};
@@ -428,21 +428,13 @@ impl StoreBackend {
 
     async fn copy_object(&self, from: &str, to: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let (from, to) = (self.reach(from).await?, self.reach(to).await?);
-        let copied = self.copy_path(&from, &to, may_go_on).await;
-        if copied.is_err() {
-            self.clear_folders_above(to).await;
-        }
-        copied
-    }
-
-    async fn copy_path(&self, from: &Path, to: &Path, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         may_go_on()?;
         let options = CopyOptions::new().with_mode(CopyMode::Overwrite);
         let copied = async {
-            if self.is_linked(from, to).await? {
+            if self.is_linked(&from, &to).await? {
                 return Ok(());
             }
-            self.store.copy_opts(from, to, options).await
+            self.store.copy_opts(&from, &to, options).await
         };
         self.patiently("CopyObject", late::sent(self.kind, copied)).await
     }
@@ -500,9 +492,10 @@ impl StoreBackend {
         }
     }
 
-    /// Takes away the directories that were made for an object, where making the object failed. Another one could not
-    /// have their names.
-    async fn clear_folders_above(&self, path: Path) {
+    /// Takes away the empty directories above an object that could not be stored in a directory: another one could not
+    /// have their names. Only for a prefix that is ours alone, since others may be about to use theirs.
+    pub(crate) async fn clear_folders_above(&self, key: &str) {
+        let Ok(path) = self.locate(key) else { return };
         let cleared = self.check_root(move |root| {
             root.check()?;
             links::check(root.path(), &path)?;

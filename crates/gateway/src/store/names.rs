@@ -145,13 +145,26 @@ pub(super) fn offset_before(folder: Option<&Path>, begin: &str) -> Option<Path> 
     // A former name that no path can have is left out: then the listing has some more before it.
     let before = former.map_or_else(|| rest.to_owned(), |former| format!("{rest}{former}{LAST}"));
     let before = folder.map_or_else(|| before.clone(), |folder| format!("{folder}/{before}"));
-    Path::parse(before).ok().filter(|before| *before != Path::ROOT)
+    // Behind the mark itself only the names that stand for others are listed: see `offset_of_escaped`.
+    let is_mark = before.rsplit('/').next() == Some(MARK);
+    Path::parse(before).ok().filter(|before| *before != Path::ROOT && !is_mark)
 }
 
 /// A path right behind which a folder has the names that stand for others.
 pub(super) fn offset_of_escaped(folder: Option<&Path>) -> GatewayResult<Path> {
     let text = folder.map_or_else(|| MARK.to_owned(), |folder| format!("{folder}/{MARK}"));
     Path::parse(text).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
+}
+
+/// Whether a name, and all that begin with it, have the names that stand for others among them.
+pub(crate) fn holds_escaped(name: &str) -> bool {
+    let last = &name[folder_of(name).len()..];
+    !last.is_empty() && MARK.starts_with(last)
+}
+
+/// Whether a folder has this below it behind the names that stand for others.
+pub(crate) fn is_behind_escaped(rest: &str) -> bool {
+    rest > MARK
 }
 
 /// The path at which the store has the object of this key.
@@ -297,6 +310,10 @@ mod tests {
         // A little early where no path is right before it.
         assert_eq!(offset_of(None, "b#0/c").unwrap().as_ref(), "b#");
         assert_eq!(offset_of(None, "\t/c"), None);
+        // That one asks for something else.
+        for key in ["%underlay-0", "%underlay- ", "%underlay-\u{80}"] {
+            assert_eq!(offset_of(Some(&folder), key).unwrap().as_ref(), "a", "{key}");
+        }
         assert_eq!(offset_of(None, "b/c").unwrap().as_ref(), "b/c");
     }
 

@@ -34,19 +34,14 @@ impl StoreBackend {
         may_go_on: &MayGoOn<'_>,
     ) -> GatewayResult<Option<String>> {
         let put = self.put_object(key, headers, size_bytes, only, body, may_go_on).await;
-        match &put {
-            Err(_) if self.kind != BackendKind::Directory => {}
-            // A directory is no object that a condition could be about.
-            Err(GatewayError::PreconditionFailed) => {
-                if *only == StoreCondition::IfAbsent
-                    && matches!(self.look_at_place(key).await, Ok(PlaceFinding::Folder(_)))
-                {
-                    let text = "PUT: the store has a directory of this name".to_owned();
-                    return Err(GatewayError::Refused { refusal: StoreRefusal::Name, text });
-                }
-            }
-            Err(_) => self.clear_folders_above(self.locate(key)?).await,
-            Ok(_) => {}
+        // A directory is no object that a condition could be about.
+        if self.kind == BackendKind::Directory
+            && *only == StoreCondition::IfAbsent
+            && put == Err(GatewayError::PreconditionFailed)
+            && matches!(self.look_at_place(key).await, Ok(PlaceFinding::Folder(_)))
+        {
+            let text = "PUT: the store has a directory of this name".to_owned();
+            return Err(GatewayError::Refused { refusal: StoreRefusal::Name, text });
         }
         put
     }

@@ -108,6 +108,9 @@ fn listing_of_prefix_passes_over_rest_of_folder() {
     let keys = (0..600).map(|index| format!("folder/a{index:04}"));
     let others =
         ["folder/z", "folder/z%underlay-empty", "folder/zz/x", "folder/%underlay-hash-z#1x", "folder/~", "z"];
+    // The first of these is what a client's `%underlay-0` becomes.
+    store.put_directly("%underlay-literal-%underlay-0", b"x", &[]);
+    store.put_directly("b/c", b"x", &[]);
     for key in keys.chain(others.map(str::to_owned)) {
         store.put_directly(&key, b"x", &[]);
     }
@@ -135,6 +138,12 @@ fn listing_of_prefix_passes_over_rest_of_folder() {
     let (found, lists) = listed("max-keys=1&prefix=folder%2Fz&start-after=folder%2Fz%231");
     // The name behind the page is in a folder of its own, which is asked about as well.
     assert_eq!((found, lists), (vec!["folder/z%underlay-empty".to_owned()], 3));
+    // A name that is not escaped, next to those that are.
+    for (after, next) in [("", "%25underlay-0"), ("%25underlay-0", "b%2Fc"), ("b%2Fc", "folder%2Fa0000")] {
+        let (found, _) = listed(&format!("max-keys=1&start-after={after}"));
+        let expected = percent_encoding::percent_decode_str(next).decode_utf8().unwrap();
+        assert_eq!(found, [expected.as_ref()], "{after}");
+    }
     // The rest of a folder is not read for one name that has another in the store.
     let (found, lists) = listed("max-keys=1&start-after=folder%2Fa0300%231");
     assert_eq!((found, lists), (vec!["folder/a0301".to_owned()], 3));
@@ -174,6 +183,8 @@ fn listing_begun_inside_group_has_rest_of_group() {
         for consistency in MODES {
             let directory = tempfile::tempdir().unwrap();
             let engine = with_keys(consistency, &directory.path().join("local"), &keys).await;
+            // A common prefix is one only of the listing that has it.
+            assert_eq!(listed_behind(&engine, "", Some("/"), "p/b/").await, ["p/"], "{consistency:?}");
             for (after, names) in [
                 ("p/b/0", vec!["p/b/", "p/c"]),
                 ("p/b/1", vec!["p/b/", "p/c"]),
@@ -196,12 +207,13 @@ proptest! {
     #[test]
     fn listings_have_escaped_names_at_their_places(
         keys in proptest::collection::btree_set(
-            "(/|[ a~]|[!a~]?#[1x]|\\.{1,3}|\\t|%underlay-a){1,2}(/(/|[!a]|[!~]?#[1x]|\\.{1,3}|\\t){1,2}){0,2}[a~]?#?1",
+            "(/|[ %a~]|[!a~]?#[1x]|\\.{1,3}|\\t|%underlay-[0a]?){1,2}(/(/|[!a]|[!~]?#[1x]|\\.{2}|\\t){1,2}){0,2}a?#?1",
             1..20,
         ),
-        prefix in "(([!a~]?#1|a|!)/?)?",
+        prefix in "(([!a~]?#1|a|!|%)/?)?",
     ) {
-        check_listings(&keys, &prefix, &[StoreConsistency::Revalidate], &[None, Some("/"), Some("a"), Some("#")]);
+        let delimiters = [None, Some("/"), Some("a"), Some("#"), Some("%"), Some("u")];
+        check_listings(&keys, &prefix, &[StoreConsistency::Revalidate], &delimiters);
     }
 
     #[test]
