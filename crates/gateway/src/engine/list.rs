@@ -46,6 +46,11 @@ impl KeyGrouping<'_> {
         }
     }
 
+    /// Whether a key that the store has belongs to the listing of what others write as well.
+    fn is_wanted(&self, state: &BucketState, key: &str) -> bool {
+        key.starts_with(&self.request.prefix) && !state.is_exclusive(key) && self.is_behind(key)
+    }
+
     fn is_full(&self) -> bool {
         // One more tells whether there are more.
         self.entries.len() > self.request.most
@@ -93,6 +98,12 @@ impl FirstNames {
     }
 }
 
+/// Puts the entries of several listings in order. A group may have keys in more than one of them.
+fn sort_names(entries: &mut Vec<ListEntry>) {
+    entries.sort_by(|a, b| a.name().cmp(b.name()));
+    entries.dedup_by(|a, b| a.name() == b.name());
+}
+
 /// The least text that comes behind everything with this prefix; `None` where nothing does.
 fn successor_of(prefix: &str) -> Option<String> {
     if is_planted(PlantedBug::LastCharacterHides) {
@@ -138,9 +149,7 @@ impl GatewayEngine {
         if !state.is_exclusive_below(&request.prefix) {
             let theirs = self.list_shared(&state, request).await?;
             entries.extend(theirs);
-            entries.sort_by(|a, b| a.name().cmp(b.name()));
-            // A group may have keys of both.
-            entries.dedup_by(|a, b| a.name() == b.name());
+            sort_names(&mut entries);
         }
         let is_truncated = entries.len() > request.most;
         entries.truncate(request.most);
@@ -168,9 +177,7 @@ impl GatewayEngine {
             }
         });
         let mut entries = futures_util::future::try_join_all(parts).await?.concat();
-        entries.sort_by(|a, b| a.name().cmp(b.name()));
-        // A group may have keys of several.
-        entries.dedup_by(|a, b| a.name() == b.name());
+        sort_names(&mut entries);
         Ok(entries)
     }
 
@@ -259,7 +266,7 @@ impl GatewayEngine {
             let mut names = FirstNames::default();
             while let Some(entry) = listed.next().await {
                 let (key, object) = entry?;
-                if key.starts_with(&request.prefix) && !state.is_exclusive(&key) && grouping.is_behind(&key) {
+                if grouping.is_wanted(state, &key) {
                     names.add(&grouping, key, object);
                 }
             }
@@ -289,8 +296,7 @@ impl GatewayEngine {
                 if end.as_ref().is_some_and(|end| key >= *end) && is_own(&key) {
                     break;
                 }
-                if !key.starts_with(&request.prefix) || state.is_exclusive(&key) || !grouping.is_behind(&key)
-                {
+                if !grouping.is_wanted(state, &key) {
                     continue;
                 }
                 let is_in_order = |name: &str| name.ends_with('/') && is_own(name);
@@ -329,15 +335,13 @@ impl GatewayEngine {
         let mut listed = futures_util::stream::iter(listings).flatten_unordered(LISTINGS_AT_ONCE);
         while let Some(entry) = listed.next().await {
             let (key, object) = entry?;
-            let is_wanted = key.starts_with(&request.prefix) && !state.is_exclusive(&key);
-            if is_wanted && !is_own(&key) && grouping.is_behind(&key) {
+            if !is_own(&key) && grouping.is_wanted(state, &key) {
                 out_of_order.add(&grouping, key, object);
             }
         }
         let mut entries = grouping.entries;
         entries.extend(out_of_order.into_entries());
-        entries.sort_by(|a, b| a.name().cmp(b.name()));
-        entries.dedup_by(|a, b| a.name() == b.name());
+        sort_names(&mut entries);
         entries.truncate(request.most + 1);
         Ok(entries)
     }

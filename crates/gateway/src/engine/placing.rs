@@ -120,12 +120,7 @@ impl GatewayEngine {
                 }
                 PlaceFinding::ObjectAbove(above) => return Err(taken(&above, &name.key)),
                 PlaceFinding::Folder(contents) => {
-                    let folder = format!("{}/", name.key);
-                    if let Some(inside) = view.first_key_from(&state.name, &folder)?
-                        && inside.starts_with(&folder)
-                    {
-                        return Err(taken(&name.key, &inside));
-                    }
+                    check_nothing_inside(&view, state, &name.key)?;
                     if stays(&view, state, name, &contents)? {
                         let inside = contents.keys.first().cloned();
                         return Err(taken(&name.key, &inside.unwrap_or_else(|| format!("{}/...", name.key))));
@@ -178,11 +173,17 @@ impl GatewayEngine {
                 return Err(taken(&above.key, key));
             }
         }
-        let folder = format!("{key}/");
-        match view.first_key_from(&state.name, &folder)? {
-            Some(inside) if inside.starts_with(&folder) => Err(taken(key, &inside)),
-            _ => Ok(Some(claim)),
-        }
+        check_nothing_inside(&view, state, key)?;
+        Ok(Some(claim))
+    }
+}
+
+/// That no acknowledged object needs a directory where the key's object would be.
+fn check_nothing_inside(view: &MetadataView, state: &BucketState, key: &str) -> GatewayResult<()> {
+    let folder = format!("{key}/");
+    match view.first_key_from(&state.name, &folder)? {
+        Some(inside) if inside.starts_with(&folder) => Err(taken(key, &inside)),
+        _ => Ok(()),
     }
 }
 

@@ -157,11 +157,10 @@ impl System for OracleNosql {
     }
 
     fn share_of_fullest_node(&self, settings: &BTreeMap<String, String>, nodes: u64) -> f64 {
-        match NosqlConfig::resolve(settings, None) {
-            Ok(config) => share_by_whole_shards(config.shards(), config.replication(), nodes),
-            // Its mistakes are reported: no second one follows from them.
-            Err(_) => 1.0 / nodes as f64,
-        }
+        // Mistakes in it are reported: no second one follows from them.
+        NosqlConfig::resolve(settings, None).map_or(1.0 / nodes as f64, |config| {
+            share_by_whole_shards(config.shards(), config.replication(), nodes)
+        })
     }
 
     fn memory(
