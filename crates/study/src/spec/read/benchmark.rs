@@ -350,6 +350,9 @@ fn read_mark(field: &Field<'_>, findings: &mut Diagnostics) -> Option<MarkPlan> 
     Some(MarkPlan { name: field.key.clone(), file, pattern: pattern.value })
 }
 
+/// Makes a reading of the text that a key has.
+type MakeReading = fn(String) -> MetricReading;
+
 fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
     let mut section = field.section(format!("figure `{}`", field.key), findings)?;
     check_name(field, "figure", findings)?;
@@ -371,7 +374,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
         None => None,
     };
     let mut texts: Vec<(MetricReading, Range<usize>)> = Vec::new();
-    let readings: [(&KeyRow<AnyText>, fn(String) -> MetricReading); 4] = [
+    let readings: [(&KeyRow<AnyText>, MakeReading); 4] = [
         (&FIGURE_PATTERN, MetricReading::Pattern),
         (&JSON_PATH, MetricReading::Json),
         (&CSV_COLUMN, MetricReading::Csv),
