@@ -50,6 +50,9 @@ pub(super) enum FactorVerdict {
 /// A trial of one factor after the other.
 pub(super) struct FactorTrial {
     volume: VolumeSpec,
+    /// One device. Each member of a stripe gets every flush, so that the models' requests would not be those that the
+    /// program waited for, and no factor would seem slow enough.
+    log_volume: VolumeSpec,
     loads: Vec<TrialLoad>,
     /// Reads per second of one thread on the fastest medium.
     least_rate_per_s: f64,
@@ -115,17 +118,13 @@ impl FactorTrial {
                 each.repeat((times as usize).min(MAX_DEVICES)).into_iter().take(MAX_DEVICES).collect()
             }
         };
-        let devices = of_all
-            .into_iter()
-            .enumerate()
-            .map(|(index, medium)| {
-                let name = format!("trial.{index}");
-                DeviceSpec::new(name, Some(medium.clone()), DEVICE_BYTES, BackingSpec::Null)
-            })
-            .collect();
+        let devices =
+            of_all.into_iter().enumerate().map(|(index, medium)| trial_device(index, medium)).collect();
         let volume = VolumeSpec::striped("trial", devices, STRIPE_BYTES);
-        let least_rate_per_s = rate_per_s(fastest_medium(storage)?, 1);
-        Some(FactorTrial { volume, loads, least_rate_per_s, seed: study.run.seed })
+        let fastest = fastest_medium(storage)?;
+        let log_volume = VolumeSpec::striped("trial", vec![trial_device(0, fastest)], STRIPE_BYTES);
+        let least_rate_per_s = rate_per_s(fastest, 1);
+        Some(FactorTrial { volume, log_volume, loads, least_rate_per_s, seed: study.run.seed })
     }
 
     /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to
@@ -158,6 +157,13 @@ impl FactorTrial {
         Ok(Some(untried.map_or(FactorVerdict::Holds, FactorVerdict::Untried)))
     }
 
+    fn volume_of(&self, requests: DirectRequests) -> &VolumeSpec {
+        match requests {
+            DirectRequests::SyncedWrites => &self.log_volume,
+            DirectRequests::RandomReads | DirectRequests::Mixed => &self.volume,
+        }
+    }
+
     /// Long enough for requests to tell something by.
     fn duration(&self, time: f64) -> Duration {
         let needed_s = MIN_REQUESTS as f64 * 1.5 * time / self.least_rate_per_s.max(f64::MIN_POSITIVE);
@@ -173,7 +179,8 @@ impl FactorTrial {
         stop: &AtomicBool,
     ) -> Result<Option<FactorVerdict>, AttachError> {
         let TrialLoad { requests, threads, p99_tolerance } = tried;
-        let stack = StackSpec { volumes: vec![self.volume.clone()], dilation: time, seed: self.seed };
+        let volume = self.volume_of(requests).clone();
+        let stack = StackSpec { volumes: vec![volume], dilation: time, seed: self.seed };
         // The daemon goes where a cell's goes.
         let _confined = CpuConfinement::confine_to(&placement.emulation)?;
         let duration = self.duration(time);
@@ -204,6 +211,11 @@ impl FactorTrial {
 /// Whether a mix changes a good part of what it touches.
 fn writes(mix: &str) -> bool {
     share_of_reads(mix).is_some_and(|share| share < MOSTLY_READS)
+}
+
+/// A device of a trial, which holds nothing.
+fn trial_device(index: usize, medium: &CatalogueMedium) -> DeviceSpec {
+    DeviceSpec::new(format!("trial.{index}"), Some(medium.clone()), DEVICE_BYTES, BackingSpec::Null)
 }
 
 fn fastest_medium(storage: &StorageSpec) -> Option<&CatalogueMedium> {
@@ -271,6 +283,20 @@ mod tests {
             disk.duration(1.0)
         );
         assert_eq!(disk.duration(100.0), MAX_TRIAL_TIME);
+    }
+
+    /// A stripe's flush is one of each member: the models' requests are then others than those waited for.
+    #[test]
+    fn log_on_stripe_is_tried_on_one_device() {
+        let text = "name = \"a\"\nbaseline = \"a\"\n[system.s]\nkind = \"command\"\nmemory = \"1 GiB\"\n\
+                    [storage.a]\ndevices = [{ medium = \"nvme-9300-max\", count = 4 }]\nlayout = \"stripe\"\n\
+                    [workload.w]\nkind = \"fio\"\njob = \"[log]\\nfilename={data}/log\\nrw=write\\nfsync=1\"\n\
+                    [machine]\ncores = 4\n";
+        let study = Study::parse("a.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let trial = FactorTrial::from_study(&study).unwrap();
+        let devices_of = |requests| trial.volume_of(requests).devices().len();
+        assert_eq!(devices_of(DirectRequests::RandomReads), 4);
+        assert_eq!(devices_of(DirectRequests::SyncedWrites), 1);
     }
 
     #[test]
