@@ -382,9 +382,12 @@ impl GatewayEngine {
         parts: &[CompletedPart],
     ) -> GatewayResult<WriteReceipt> {
         let view = self.metadata.view()?;
-        let maker = view.maker(name)?.filter(|(maker, _)| maker == upload);
-        let made =
-            view.object(name)?.filter(|record| maker.is_some_and(|(_, version)| version == record.version));
+        let maker = view.maker(name)?;
+        let made = view.object(name)?.filter(|record| match &maker {
+            Some((maker, version)) => maker == upload && *version == record.version,
+            // Earlier versions did not note the maker: the ETag of the parts alone tells.
+            None => !record.part_sizes_bytes.is_empty(),
+        });
         drop(view);
         let stored = completed_before(made, parts)?;
         self.settled(state, name).await?;
@@ -583,5 +586,56 @@ fn summary(key: &str, upload: &str, record: UploadRecord) -> UploadSummary {
         begun_ms: record.begun_ms,
         checksum_algorithm: record.checksum_algorithm,
         coverage: record.coverage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+
+    use super::*;
+    use crate::config::{ConfigSecrets, GatewayConfig};
+    use crate::serving::setup_of;
+
+    /// The answer to a completion may be lost just when the gateway is replaced by this version, which alone notes who
+    /// has made an object.
+    #[tokio::test]
+    async fn completion_repeated_after_upgrade_is_answered_by_etag() {
+        let ground = tempfile::tempdir().unwrap();
+        let text = format!(
+            "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{0}/local\"\n[new_buckets]\nstore = \"{0}/store\"\n\
+             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
+            ground.path().display(),
+        );
+        let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
+        let engine = GatewayEngine::open(setup_of(&config, &ConfigSecrets::default(), None)).await.unwrap();
+        engine.create_bucket("lake").await.unwrap();
+        let upload =
+            engine.create_upload("lake", "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
+        let body = futures_util::stream::iter([Ok(Bytes::from_static(b"part"))]).boxed();
+        let verify: VerifyBody = Box::new(|_, _| Ok(()));
+        let part = engine.upload_part("lake", "a", &upload, 1, 4, &[], body, verify).await.unwrap();
+        let complete = async |etag: &str| {
+            let part =
+                CompletedPart { number: 1, etag: etag.to_owned(), checksums: ObjectChecksums::default() };
+            let conditions = WriteConditions::default();
+            engine
+                .complete_upload(
+                    "lake",
+                    "a",
+                    &upload,
+                    vec![part],
+                    conditions,
+                    ObjectChecksums::default(),
+                    None,
+                )
+                .await
+        };
+        let first = complete(&part.etag).await.unwrap();
+        assert_eq!(complete(&part.etag).await.as_ref(), Ok(&first));
+        let name = ObjectName::new("lake", "a");
+        engine.committer.commit(Vec::new(), move |change| change.forget_maker(&name)).await.unwrap();
+        assert_eq!(complete(&part.etag).await.as_ref(), Ok(&first));
+        assert_eq!(complete(&"0".repeat(32)).await, Err(GatewayError::NoSuchUpload));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct MetadataChange<'t> {
     pub(crate) has_panicked: bool,
 }
 
-/// How many more uploads of a bucket are under way, and how many more parts they have.
+/// How many more uploads of a bucket are in flight, and how many more parts they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UploadCounts {
     pub(crate) bucket: String,
@@ -233,6 +233,12 @@ impl<'t> MetadataChange<'t> {
     /// This upload has made this version of an object, as long as that is there.
     pub(crate) fn set_maker(&mut self, name: &ObjectName, upload: &str, version: u64) -> GatewayResult<()> {
         self.set_state(&made_by_key(name), &(upload, version))
+    }
+
+    /// Leaves an object as earlier versions of this program left it.
+    #[cfg(test)]
+    pub(crate) fn forget_maker(&mut self, name: &ObjectName) -> GatewayResult<()> {
+        self.remove_state(&made_by_key(name))
     }
 
     pub(crate) fn content(&self, id: ContentId) -> GatewayResult<Option<ContentRecord>> {

@@ -54,7 +54,7 @@ use attributes::{found, is_header_value};
 const PART_BYTES: u64 = 8 << 20;
 /// S3 takes no more parts than 10,000.
 const MAX_PARTS: u64 = 9_000;
-/// For parts under way, where nobody says how much there is.
+/// For parts in flight, where nobody says how much there is.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// After so long without an answer the store counts as failing, and the request is tried again later.
 pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -215,8 +215,16 @@ impl StoreBackend {
         look: impl FnOnce(&root::StoreRoot) -> GatewayResult<T> + Send + 'static,
     ) -> GatewayResult<T> {
         let Some(root) = self.root.clone() else { return Ok(T::default()) };
+        // Waiting behind the looks of others says nothing of the directory, as long as some of them come back.
+        let answers_before = root.answers();
+        let acquiring = Arc::clone(&root.looks).acquire_owned();
+        let Ok(place) = tokio::time::timeout(CHECK_TIMEOUT, acquiring).await else {
+            if root.answers() == answers_before {
+                root.note_hanging();
+            }
+            return Err(root::not_there());
+        };
         let looking = async {
-            let place = Arc::clone(&root.looks).acquire_owned().await;
             let root = Arc::clone(&root);
             let looked = crate::blocking::spawn_blocking(move || {
                 let outcome = look(&root);

@@ -239,6 +239,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn directory_behind_many_looks_is_there() {
+        let (_directory, backend) = directory();
+        let root = backend.root.clone().unwrap();
+        let all = root.looks.available_permits() as u32;
+        let busy = root.looks.acquire_many(all).await.unwrap();
+        let another_comes_back = async {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            root.note_answer();
+        };
+        let (looked, ()) = tokio::join!(backend.check_there(), another_comes_back);
+        assert!(looked.is_err() && !backend.is_away());
+        drop(busy);
+        backend.check_there().await.unwrap();
+    }
+
+    #[tokio::test]
     async fn object_replaces_emptied_directory() {
         let (_directory, backend) = directory();
         put(&backend, "a/b/c").await.unwrap();

@@ -45,6 +45,8 @@ pub(super) struct StoreRoot {
     /// Whether a look at it has not come back in time, and none has since.
     hangs: AtomicBool,
     pub(super) looks: Arc<Semaphore>,
+    /// How many looks have come back.
+    answers: AtomicU64,
     /// How often it has come back.
     returns: AtomicU64,
 }
@@ -62,6 +64,7 @@ impl StoreRoot {
             is_away: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             looks: Arc::new(Semaphore::new(MAX_CONCURRENT_CHECKS)),
+            answers: AtomicU64::new(0),
             returns: AtomicU64::new(0),
         })
     }
@@ -89,8 +92,13 @@ impl StoreRoot {
         }
     }
 
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
     /// One has.
     pub(super) fn note_answer(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
         if self.hangs.swap(false, Ordering::Relaxed) {
             self.returns.fetch_add(1, Ordering::Relaxed);
             tracing::info!("{} answers again", self.path.display());
