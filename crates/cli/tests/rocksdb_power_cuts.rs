@@ -27,7 +27,7 @@ const CUTS_A_DISK: u64 = 20;
 const MEDIA: [&str; 2] = ["hdd-7200-sata", "ssd-sata"];
 const WRITERS: u64 = 4;
 const MAX_RUN_US: u64 = 120_000;
-/// Large enough that memtables fill up and compaction is under way when the lights go out.
+/// Large enough that memtables fill up and compaction is in progress when the lights go out.
 const VALUE_BYTES: usize = 2000;
 /// How many of the older records are checked after each cut; those of the last round all are.
 const SAMPLE: u64 = 500;

@@ -150,7 +150,7 @@ struct Peer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PeerState {
-    /// It has no command under way, since then.
+    /// It has no command in flight, since then.
     Idle(Instant),
     Answered,
     /// It had to make room. Nothing that it says is obeyed any more.

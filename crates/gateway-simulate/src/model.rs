@@ -291,7 +291,7 @@ impl ObjectModel {
         self.state.lock().may_have_skew
     }
 
-    /// Requests under way through it have happened by now or never happen.
+    /// Requests in flight through it have happened by now or never happen.
     pub fn gateway_died(&self, gateway: usize) {
         let mut state = self.state.lock();
         let moment = state.tick();

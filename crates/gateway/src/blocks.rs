@@ -33,7 +33,7 @@ use arriving::{FirstReader, HandedOn, end_of};
 
 /// Missing blocks that stand beside each other are fetched by one request of this size at most.
 const MAX_FETCH_BYTES: u64 = 8 << 20;
-/// Requests for blocks that are under way at the same time: with [`MAX_FETCH_BYTES`] it bounds the memory.
+/// Requests for blocks that are in flight at the same time: with [`MAX_FETCH_BYTES`] it bounds the memory.
 const FETCHES: usize = 64;
 /// An entry's memory besides its bytes.
 const ENTRY_BYTES: usize = 96;
@@ -159,7 +159,7 @@ type FetchResult = Option<GatewayResult<Bytes>>;
 struct PendingBlock {
     number: u64,
     waiting: watch::Receiver<FetchResult>,
-    /// Whether the request for it was under way already.
+    /// Whether the request for it was in flight already.
     is_joined: bool,
 }
 
@@ -427,7 +427,7 @@ impl BlockCache {
                 outcome => found[(number - first) as usize] = Some(outcome?),
             }
         }
-        // Any request that is under way by now began later than this one.
+        // Any request that is in flight by now began later than this one.
         for claimed in self.claim(origin, &anew, None) {
             let number = claimed.number;
             found[(number - first) as usize] = Some(claimed.outcome().await?);
@@ -447,7 +447,7 @@ impl BlockCache {
         Ok(answer)
     }
 
-    /// Finds a request for each missing block: one that is under way, or one of ours. The first of ours passes the
+    /// Finds a request for each missing block: one that is in flight, or one of ours. The first of ours passes the
     /// store's headers to `teller`, and the first block's bytes as they come.
     fn claim(
         self: &Arc<Self>,

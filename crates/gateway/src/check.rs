@@ -23,7 +23,7 @@ use crate::store::{DirectoryWriters, look_through};
 const STEP_BYTES: u64 = 4 << 20;
 const METADATA_CACHE_BYTES: usize = 64 << 20;
 /// Where others, or other gateways, write to a store as well, what was changed within this time may be a write that is
-/// under way.
+/// in flight.
 const OTHERS_TAKE: Duration = Duration::from_secs(3600);
 
 /// The findings, and the repairs.

@@ -141,7 +141,7 @@ pub struct StoredRecord {
     pub content: Option<ContentId>,
 }
 
-/// A multipart upload under way.
+/// A multipart upload in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadRecord {
     pub begun_ms: i64,

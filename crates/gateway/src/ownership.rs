@@ -103,7 +103,7 @@ pub(crate) struct OwnerShare {
 /// Slots with their epochs.
 type SlotEpochs = Vec<(u16, u64)>;
 
-/// While it lives, writes to these slots are under way. Without a cluster it is of nothing.
+/// While it lives, writes to these slots are in flight. Without a cluster it is of nothing.
 pub(crate) struct WritePass {
     of: Option<(Arc<SlotOwnership>, SlotEpochs)>,
     is_writing: bool,

@@ -101,7 +101,7 @@ pub enum DataDirection {
 pub struct NvmeCommand {
     pub opcode: u8,
     pub flags: u8,
-    /// Chosen by the host, unique among the queue's commands under way.
+    /// Chosen by the host, unique among the queue's commands in flight.
     pub cid: u16,
     /// The namespace; of fabrics commands the lowest byte is their type.
     pub nsid: u32,

@@ -49,7 +49,7 @@ pub const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
 pub const CSTS_READY: u32 = 1;
 /// The controller status: failed, for good.
 pub const CSTS_FATAL: u32 = 1 << 1;
-/// The controller status: shutdown is under way.
+/// The controller status: shutdown is in progress.
 pub const CSTS_SHUTDOWN_OCCURRING: u32 = 1 << 2;
 /// The controller status: shutdown is complete.
 pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;

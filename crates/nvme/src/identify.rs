@@ -122,9 +122,9 @@ pub struct ControllerData {
     pub kind: ControllerKind,
     /// How long a host waits for a shutdown, in microseconds.
     pub shutdown_latency_us: u32,
-    /// How many aborts may be under way, less one.
+    /// How many aborts may be in flight, less one.
     pub abort_limit: u8,
-    /// How many asynchronous event requests may be under way, less one.
+    /// How many asynchronous event requests may be in flight, less one.
     pub event_request_limit: u8,
     pub firmware_updates: u8,
     pub log_page_attributes: u8,

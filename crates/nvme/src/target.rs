@@ -60,7 +60,7 @@ pub struct TargetConfig {
     pub max_io_queues: u16,
     /// How long a host may take to connect its queue and to prove who it is.
     pub handshake_timeout: Duration,
-    /// Data of commands under way, of one connection: further commands wait. One command always gets what it needs.
+    /// Data of commands in flight, of one connection: further commands wait. One command always gets what it needs.
     pub data_budget_bytes: usize,
 }
 

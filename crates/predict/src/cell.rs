@@ -349,7 +349,7 @@ impl RawRepetition {
     }
 }
 
-/// Flushes for each write, times the writes under way, from which on writes are taken to wait for them.
+/// Flushes for each write, times the writes in flight, from which on writes are taken to wait for them.
 const COMMITS: f64 = 0.4;
 /// Requests of the background that nothing else is known of.
 const BACKGROUND_READ_BYTES: f64 = 131_072.0;

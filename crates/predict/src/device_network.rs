@@ -74,7 +74,7 @@ pub struct DeviceNetwork {
     devices: Vec<SimulatedDevice>,
     span_bytes: u64,
     random: Pcg64Mcg,
-    /// Requests under way by their place, and the places that are free.
+    /// Requests in flight by their place, and the places that are free.
     flights: Vec<InFlightRequest>,
     free: Vec<usize>,
     finished: Vec<FinishedRequest>,
@@ -471,7 +471,7 @@ impl DeviceNetwork {
         self.fly(flight, ModelOperation::Write, now_ns);
     }
 
-    /// Begins to write a batch back, if one is due and none is under way.
+    /// Begins to write a batch back, if one is due and none is in flight.
     fn write_back(&mut self, volume: usize, now_ns: u64) {
         let span_bytes = self.span_bytes.min(self.volumes[volume].capacity_bytes);
         let Some(front) = &mut self.volumes[volume].front else { return };

@@ -55,7 +55,7 @@ pub struct SimulationOutcome {
     pub device_queue: f64,
     /// 0 to 1; absent where the number of cores is not known.
     pub cpu_busy: Option<f64>,
-    /// Operations under way, on average over the time.
+    /// Operations in flight, on average over the time.
     pub inside: f64,
     /// Operations came faster than they were answered: the figures are of the time until it was given up.
     pub is_saturated: bool,

@@ -116,7 +116,7 @@ impl RequestOwner {
     }
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlightOperation {
     class: usize,
@@ -144,7 +144,7 @@ struct QueueSimulation<'a> {
     backlog: BackgroundBacklog,
     /// Operations that wait until the background has caught up.
     stalled: VecDeque<usize>,
-    /// Those of the commit under way, and those that wait for the next.
+    /// Those of the commit in progress, and those that wait for the next.
     committing: Vec<usize>,
     to_commit: Vec<usize>,
     /// Where reads in order go on.
@@ -162,7 +162,7 @@ struct QueueSimulation<'a> {
     waited_then: usize,
     /// The room in write-back caches then.
     room_then: Option<u64>,
-    /// The integral of the operations under way over the measured time.
+    /// The integral of the operations in flight over the measured time.
     inside: u32,
     inside_ns: u128,
     inside_changed_ns: u64,

@@ -67,6 +67,10 @@ pub enum CheckId {
     StolenTime,
 }
 
+/// Titles of earlier versions, which their records keep.
+const EARLIER_TITLES: [(&str, CheckId); 2] =
+    [("own time", CheckId::OwnTime), ("stolen time", CheckId::StolenTime)];
+
 impl CheckId {
     pub const ALL: [CheckId; 29] = [
         CheckId::DeviceLatencyMean,
@@ -130,14 +134,15 @@ impl CheckId {
             CheckId::CpuSlices => "CPU slices",
             CheckId::WaitForCpu => "wait for CPU",
             CheckId::EmulationCpu => "emulation CPU",
-            CheckId::OwnTime => "own time",
-            CheckId::StolenTime => "stolen time",
+            CheckId::OwnTime => "think time",
+            CheckId::StolenTime => "CPU steal",
         }
     }
 
     /// `None` where this version has no check of that name.
     pub fn from_title(title: &str) -> Option<CheckId> {
-        CheckId::ALL.into_iter().find(|id| id.title() == title)
+        let earlier = EARLIER_TITLES.into_iter().find(|(earlier, _)| *earlier == title);
+        earlier.map(|(_, id)| id).or_else(|| CheckId::ALL.into_iter().find(|id| id.title() == title))
     }
 
     /// Whether slower motion can mend a failure of it: the host's delays and the generator's costs are the same at each
@@ -373,7 +378,15 @@ mod tests {
         let check = |passed| Check::new(CheckId::StolenTime, passed, "").with_extent(0.1).with_remedy("wait");
         assert_eq!((check(true).remedy, check(false).remedy.as_deref()), (None, Some("wait")));
         let written = serde_json::to_value(check(true)).unwrap();
-        assert_eq!((&written["id"], &written["name"]), (&json!("stolen-time"), &json!("stolen time")));
+        assert_eq!((&written["id"], &written["name"]), (&json!("stolen-time"), &json!("CPU steal")));
         assert!(written.get("in_search").is_none(), "{written}");
+    }
+
+    #[test]
+    fn titles_of_earlier_versions_are_understood() {
+        for (title, id) in EARLIER_TITLES {
+            assert_eq!(CheckId::from_title(title), Some(id));
+            assert!(id.title() != title, "{title} is no earlier title");
+        }
     }
 }

@@ -209,7 +209,7 @@ impl JournalRig {
             ScriptStep::Settle => {
                 let owner = Arc::clone(&self.owner);
                 let is_over = move || lock(&owner).commits_under_way == 0;
-                wait_until(&self.world, || "commits under way".into(), is_over);
+                wait_until(&self.world, || "commits in progress".into(), is_over);
             }
             ScriptStep::KillServer => self.crash(false),
             ScriptStep::CutPower => self.crash(true),

@@ -24,7 +24,7 @@ const FILES: RangeInclusive<u64> = 1..=64;
 const SNAPSHOT_MIB: RangeInclusive<u64> = 0..=128;
 /// Any step may write the snapshot anew.
 const SNAPSHOTS_MIB: RangeInclusive<u64> = 0..=16_384;
-/// A request is a buffer, and dozens are under way at once.
+/// A request is a buffer, and dozens are in flight at once.
 const REQUEST_BLOCKS: RangeInclusive<u64> = 0..=4096;
 /// Of all steps: a disk keeps whatever was not flushed.
 const CHANGED_BLOCKS: RangeInclusive<u64> = 0..=65_536;

@@ -65,7 +65,7 @@ impl BlockVersion {
     }
 }
 
-/// A change of blocks that is under way or over.
+/// A change of blocks that is in progress or over.
 #[derive(Clone, Debug)]
 struct BlockChange {
     blocks: Vec<u32>,
@@ -77,7 +77,7 @@ struct BlockChange {
 pub struct VolumeModel {
     blocks: Vec<Vec<BlockVersion>>,
     under_way: BTreeMap<EventCount, BlockChange>,
-    /// Reads under way: what they may find is not forgotten.
+    /// Reads in flight: what they may find is not forgotten.
     reads: BTreeSet<EventCount>,
     /// Snapshots that are being taken, likewise. They outlive the process that reads and writes.
     snapshots: BTreeSet<EventCount>,
@@ -172,7 +172,7 @@ impl VolumeModel {
         }
     }
 
-    /// Everything under way ends without an answer.
+    /// Everything in flight ends without an answer.
     pub fn end_all(&mut self, now: EventCount) {
         let submitted: Vec<EventCount> = self.under_way.keys().copied().collect();
         submitted.into_iter().for_each(|submitted| self.end(submitted, now, false, false));
@@ -332,7 +332,7 @@ fn forget(versions: &mut Vec<BlockVersion>, oldest_read: EventCount) {
 fn describe(versions: &[BlockVersion]) -> String {
     let one = |version: &BlockVersion| {
         let state = match version.ended {
-            None => "under way".to_owned(),
+            None => "in flight".to_owned(),
             Some(ended) if !version.acknowledged => format!("ended {ended} unacknowledged"),
             Some(ended) => format!("acknowledged {ended}"),
         };

@@ -14,7 +14,7 @@ use crate::content::{BLOCK_BYTES, block, tag_of};
 use crate::model::{EventCount, VolumeModel};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Requests that one user has under way at once.
+/// Requests that one user has in flight at once.
 const MAX_UNDER_WAY: usize = 64;
 /// In virtual time, after which a request will never be answered.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);

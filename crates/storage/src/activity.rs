@@ -18,7 +18,7 @@ pub struct ActivityCounter {
     /// Up to where busy time and queue depth have been summed.
     seen: ModelTime,
     interval: Duration,
-    /// Requests under way.
+    /// Requests in flight.
     depth: u32,
     totals: DeviceTotals,
     modelled: Histogram,
@@ -35,7 +35,7 @@ pub struct ActivityCounter {
     delivered_buckets: LatencyBuckets,
     /// A sample of the requests, while something is measured.
     tracer: RequestTracer,
-    /// When the last request under way was over.
+    /// When the last request in flight was over.
     idle_since: Option<ModelTime>,
 }
 
@@ -90,7 +90,7 @@ impl ActivityCounter {
         }
     }
 
-    /// Starts over; requests under way stay counted in the queue depth.
+    /// Starts over; requests in flight stay counted in the queue depth.
     pub fn begin(&mut self, now: ModelTime, interval: Duration) {
         let depth = self.depth;
         let now = now.max(self.seen);

@@ -12,7 +12,7 @@ pub use null::NullBacking;
 
 /// A store of numbered bytes without timing. Ranges lie inside its capacity: the device above has checked.
 ///
-/// Unwritten ranges read as zeros. Calls may come from many threads at once; overlapping ones under way together may
+/// Unwritten ranges read as zeros. Calls may come from many threads at once; overlapping ones in flight together may
 /// happen in any order, block by block.
 pub trait Backing: Send + Sync {
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;

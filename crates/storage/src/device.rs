@@ -55,7 +55,7 @@ pub type CompletionCallback = Box<dyn FnOnce(DeviceCompletion) + Send>;
 
 /// A device of numbered bytes, addressed in blocks.
 ///
-/// **Ordering.** Requests under way at the same time may happen in any order. A request submitted after
+/// **Ordering.** Requests in flight at the same time may happen in any order. A request submitted after
 /// another one's completion sees its effect.
 ///
 /// **Durability.** A completed write may be lost with power until a later flush completes, unless it was

@@ -84,7 +84,7 @@ impl<D: BlockDevice + 'static> BlockDevice for BelievableSync<D> {
     }
 }
 
-/// Begins a flush, or joins the next one while one is under way.
+/// Begins a flush, or joins the next one while one is in flight.
 fn flush<D: BlockDevice + 'static>(
     device: &Arc<D>,
     state: &Arc<Mutex<FailedSyncState>>,

@@ -61,7 +61,7 @@ pub enum DeviceFault {
     },
     /// The device does everything this many times slower.
     Slow { factor: f64 },
-    /// The device is gone: requests fail at once, those under way too. Its data is there when it returns.
+    /// The device is gone: requests fail at once, those in flight too. Its data is there when it returns.
     Vanish,
     /// The pool that a thin device takes its space from is empty: a write to a block that holds nothing finds no space.
     /// Existing data can be read, overwritten and discarded.

@@ -26,7 +26,7 @@
 //! without any lock of the journal held. It says up to which record it covers, so take that number and the
 //! state under one lock: the one under which records are appended.
 //!
-//! **Commits gather.** One batch is under way at a time; commits that come meanwhile share the next. A commit
+//! **Commits gather.** One batch is in progress at a time; commits that come meanwhile share the next. A commit
 //! that fails leaves its records in memory, and the next one tries them again in the same place.
 //!
 //! **Damage.** A torn tail is recognised and dropped. Anything else that can't be read as it was written is an
@@ -110,7 +110,7 @@ struct JournalState {
     appended: u64,
     waiters: Vec<DurabilityWaiter>,
     checkpoint_wanted: bool,
-    /// A batch or a checkpoint is under way.
+    /// A batch or a checkpoint is in progress.
     busy: bool,
     active: u64,
     header: AreaHeader,
@@ -384,7 +384,7 @@ impl JournalInner {
         self.start_next_work();
     }
 
-    /// Begins what is to be done next, unless something is under way.
+    /// Begins what is to be done next, unless something is in flight.
     fn start_next_work(self: &Arc<Self>) {
         let (ready, work) = {
             let mut state = self.lock();
@@ -459,7 +459,7 @@ impl JournalInner {
         for waiter in waiters {
             (waiter.done)(Err(error.clone()));
         }
-        // One of them may have asked again, and others while it was under way.
+        // One of them may have asked again, and others while it was in flight.
         self.start_next_work();
     }
 }

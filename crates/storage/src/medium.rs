@@ -61,19 +61,19 @@ pub trait MediumModel: Send {
     }
 
     /// When to call `complete` next: the instant of the model's next internal event, `None` when nothing is
-    /// under way. An event need not finish a request (a write buffer that drains, say).
+    /// in flight. An event need not finish a request (a write buffer that drains, say).
     fn next_completion(&self) -> Option<ModelTime>;
 
     /// Carries the model on to `now`, and appends what has finished, in order of time.
     fn complete(&mut self, now: ModelTime, finished: &mut Vec<FinishedRequest>);
 
     /// Fast-forward: the request happens at once and takes no time, while the state that it leaves behind
-    /// (head position, mapping, buffers) is as if it had. Nothing may be under way.
+    /// (head position, mapping, buffers) is as if it had. Nothing may be in flight.
     fn absorb(&mut self, request: ModelRequest);
 
     /// Fast-forward is over, and time counts from `now` on. What time alone fills or empties (credits, a cache that is
     /// emptied when idle) is again as the initial state says: how long a host took until now must not show. Nothing is
-    /// under way.
+    /// in flight.
     fn end_fast_forward(&mut self, _now: ModelTime) {}
 
     /// Writes and wear since the model was made; `None` for a medium that doesn't wear.

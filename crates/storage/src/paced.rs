@@ -59,7 +59,7 @@ impl PathCost {
 /// sync at submission: every write that had completed by then has been written to it before. A request that
 /// the backing fails is answered at once with the error, and the model never hears of it.
 ///
-/// A model that panics takes its device with it, not its callers: what is under way is answered with an I/O
+/// A model that panics takes its device with it, not its callers: what is in flight is answered with an I/O
 /// error, and later requests with `DeviceError::Gone`.
 ///
 /// A program waits for more than the device: its request's way here and the answer's way back. Told how long that
@@ -84,7 +84,7 @@ pub(crate) struct PacedCore {
     /// each MiB.
     path_ns: [AtomicU64; 2],
     state: Mutex<PacedState>,
-    /// Signalled when the last request under way is over.
+    /// Signalled when the last request in flight is over.
     drained: Condvar,
     waker: Mutex<Option<Arc<Waker>>>,
 }
@@ -96,7 +96,7 @@ struct PacedState {
     next_id: u64,
     in_flight: HashMap<RequestId, InFlight>,
     pace: PacingMode,
-    /// Set while `set_pace` waits for what is under way: new requests queue behind it.
+    /// Set while `set_pace` waits for what is in flight: new requests queue behind it.
     changing_to: Option<PacingMode>,
     deferred: Vec<(ModelRequest, InFlight)>,
     closed: bool,
@@ -219,7 +219,7 @@ impl Paced {
         self.core.modelled
     }
 
-    /// Changes the pace once everything under way is over; later requests wait for that too. Blocks until
+    /// Changes the pace once everything in flight is over; later requests wait for that too. Blocks until
     /// then, so someone else must be driving the device.
     pub fn set_pace(&self, pace: PacingMode) {
         {
@@ -305,7 +305,7 @@ impl Paced {
         self.core.pass_through(request, Ok(Vec::new()), self.core.clock.now(), done);
     }
 
-    /// Answers everything under way with `error`. The model still finishes it, unheard.
+    /// Answers everything in flight with `error`. The model still finishes it, unheard.
     pub(crate) fn fail_under_way(&self, error: &DeviceError) {
         let mut answers = PacedAnswers::new();
         {
@@ -333,7 +333,7 @@ impl Paced {
         self.core.wake_pacer();
     }
 
-    /// Refuses further requests and answers those under way with `DeviceError::Gone`.
+    /// Refuses further requests and answers those in flight with `DeviceError::Gone`.
     pub fn close(&self) {
         self.core.close(&DeviceError::Gone);
     }
@@ -429,7 +429,7 @@ impl PacedCore {
     fn carry_on(&self, state: &mut PacedState, now: ModelTime, answers: &mut PacedAnswers) {
         let now = now.max(state.model_now);
         let Some(model) = &mut state.model else { return };
-        // A panic loses this buffer only: what had finished is still under way, and fails.
+        // A panic loses this buffer only: what had finished is still in flight, and fails.
         let mut finished = std::mem::take(&mut state.finished);
         model.complete(now, &mut finished);
         state.model_now = now;
@@ -604,7 +604,7 @@ fn text(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Drives devices by a virtual clock until none has anything under way, and returns the instant of the last
+/// Drives devices by a virtual clock until none has anything in flight, and returns the instant of the last
 /// event. For tests and predictions; no thread and no waiting are involved.
 pub fn run_until_idle(devices: &[Paced], clock: &VirtualClock) -> ModelTime {
     while step(devices, clock) {}

@@ -22,7 +22,7 @@ use lead::Lead;
 const BY_ITSELF: Duration = Duration::from_micros(5);
 
 /// Completes the requests of its devices in real time: sleeps until shortly before the earliest event and
-/// spins for the rest. Idle devices cost nothing. Stops with the value; requests still under way are
+/// spins for the rest. Idle devices cost nothing. Stops with the value; requests still in flight are
 /// answered with `DeviceError::Gone`.
 pub struct Pacer {
     waker: Arc<Waker>,

@@ -50,7 +50,7 @@ impl AccessPattern {
     }
 }
 
-/// A load that keeps `queue_depth` requests under way.
+/// A load that keeps `queue_depth` requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedLoop {
     pub pattern: AccessPattern,

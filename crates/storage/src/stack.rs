@@ -74,7 +74,7 @@ struct StackDevice {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // Stops the thread and closes the devices, which ends what is under way in the layers.
+        // Stops the thread and closes the devices, which ends what is in flight in the layers.
         drop(self.pacer.take());
         self.volumes.clear();
         self.layers.clear();
@@ -101,7 +101,7 @@ impl VirtualDriver {
         paced::step(&self.devices, &self.clock)
     }
 
-    /// Carries on until nothing is under way, and returns the instant at which that is.
+    /// Carries on until nothing is in flight, and returns the instant at which that is.
     pub fn run_until_idle(&self) -> ModelTime {
         paced::run_until_idle(&self.devices, &self.clock)
     }
@@ -186,7 +186,7 @@ impl Stack {
         &self.volumes
     }
 
-    /// Takes effect once everything under way has completed.
+    /// Takes effect once everything in flight has completed.
     pub fn set_pace(&self, pace: PacingMode) {
         for device in self.driven() {
             device.set_pace(pace);

@@ -10,14 +10,14 @@ pub struct FioJob {
     /// Each request follows the one before on the device.
     pub sequential: bool,
     pub block_bytes: u64,
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     pub at_once: u32,
     pub engine: String,
 }
 
 /// Those that wait for one request before they send the next.
 const ONE_AT_A_TIME: [&str; 6] = ["psync", "sync", "pvsync", "pvsync2", "vsync", "preadv2"];
-/// Not `posixaio`, which has one request at a time under way on each file.
+/// Not `posixaio`, which has one request at a time in flight on each file.
 const SEVERAL: [&str; 2] = ["libaio", "io_uring"];
 const KNOWN: [&str; 8] = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
 /// Options that don't change requests.
@@ -79,7 +79,7 @@ impl FioJob {
         let block_bytes = bytes(block).ok_or_else(|| format!("fio's `bs={block}`"))?;
         let engine = value_of("ioengine").unwrap_or("psync").to_owned();
         let (depth, jobs) = (number("iodepth", 1)?, number("numjobs", 1)?);
-        // A synchronous engine has one request under way, whatever `iodepth` says.
+        // A synchronous engine has one request in flight, whatever `iodepth` says.
         let each = match engine.as_str() {
             one if ONE_AT_A_TIME.contains(&one) => 1,
             one if SEVERAL.contains(&one) => depth,

@@ -54,7 +54,7 @@ bugs! {
     KeptWithoutBound in "remote",
     /// An extent's first write that races with a resync leaves a copy listed that was never written.
     FirstWriteMissesResync in "pool",
-    /// A killed process's writes under way are read from a device's cache and taken for durable.
+    /// A killed process's writes in flight are read from a device's cache and taken for durable.
     TailTakenForDurable in "journal",
     /// A flush that fails answers for what the map points to when it has failed, not when it began.
     MovedForgotten in "pool",
@@ -114,7 +114,7 @@ bugs! {
     IntentSkipped in "pool",
     /// A write goes to what a snapshot shares.
     SharedWrittenOver in "pool",
-    /// The initiator takes a flush to cover what was written while it was under way.
+    /// The initiator takes a flush to cover what was written while it was in flight.
     FlushedTooMuch in "remote",
     /// The initiator repeats nothing after a reconnect.
     NothingRepeated in "remote",

@@ -12,7 +12,7 @@ pub struct FirstStudy {
     /// Further lines of its section.
     pub settings: &'static str,
     pub data_bytes: u64,
-    /// The volumes' bytes over those of the data: indexes, garbage, a compaction under way.
+    /// The volumes' bytes over those of the data: indexes, garbage, a compaction in progress.
     pub room: f64,
     pub work: FirstWork,
     /// `None` for jobs, which take as long as they take.

@@ -3,7 +3,7 @@
 /// The concurrent load of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientLoad {
-    /// Clients of one server or cluster, each with a request under way.
+    /// Clients of one server or cluster, each with a request in flight.
     pub threads: u32,
     pub record_bytes: u64,
 }

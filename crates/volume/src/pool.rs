@@ -387,7 +387,7 @@ impl VolumePool {
         Ok(receiver.recv().unwrap_or(Err(DeviceError::Gone))?)
     }
 
-    /// Does something to a volume while no request is under way on it.
+    /// Does something to a volume while no request is in flight on it.
     fn quietly<T>(
         &self,
         volume: &Arc<VolumeCore>,

@@ -36,7 +36,7 @@ pub struct BlockAttachment {
     hurry_limit: Duration,
 }
 
-/// A change of pace waits for everything under way, which in slow motion may be many seconds.
+/// A change of pace waits for everything in flight, which in slow motion may be many seconds.
 const HURRY_LIMIT: Duration = Duration::from_secs(60);
 
 impl BlockAttachment {

@@ -40,7 +40,7 @@ pub(crate) use serve::ServedDirectories;
 /// As records and command lines call it.
 pub const NAME: &str = "fuse-directory";
 
-/// A change of pace waits for everything under way, which in slow motion may be many seconds.
+/// A change of pace waits for everything in flight, which in slow motion may be many seconds.
 const HURRY_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ pub(crate) fn statistics_of(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat")))
 }
 
-/// Requests, and how long they were under way together. The kernel sums nanoseconds and prints whole milliseconds, so a
+/// Requests, and how long they were in flight together. The kernel sums nanoseconds and prints whole milliseconds, so a
 /// difference is off by less than one, over however many requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTotals {

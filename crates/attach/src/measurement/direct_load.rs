@@ -58,7 +58,7 @@ pub struct DirectLatencies {
     pub waited: Histogram,
 }
 
-/// Requests that are under way at the end are waited for no longer than this.
+/// Requests that are in flight at the end are waited for no longer than this.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// How soon a user who stops it is heard.
 const LISTENS_EVERY: Duration = Duration::from_millis(50);
@@ -124,7 +124,7 @@ fn run(
         sleep(load.duration, stop);
         let devices = volumes.end_measurement();
         over.store(true, Ordering::Relaxed);
-        // Requests under way may take minutes in slow motion.
+        // Requests in flight may take minutes in slow motion.
         let is_whole = volumes.hurry_or_kill(DRAIN_LIMIT) == HurryOutcome::Hurried;
         let mut latencies = DirectLatencies::default();
         // Each of them still waits for a request.
@@ -171,7 +171,7 @@ fn request_until(
         let mut timed = |request: &mut dyn FnMut() -> Result<(), AttachError>| {
             let begun = Instant::now();
             match request() {
-                // Those that were under way when the daemon was killed.
+                // Those that were in flight when the daemon was killed.
                 Err(_) if over.load(Ordering::Relaxed) => return Ok(()),
                 outcome => outcome?,
             }

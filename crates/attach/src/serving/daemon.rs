@@ -144,7 +144,7 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
-    // Requests under way and buffered writes are finished at once and made durable.
+    // Requests in flight and buffered writes are finished at once and made durable.
     stack.set_pace(PacingMode::Immediate);
     for volume in stack.volumes() {
         let flushed = volume.execute(DeviceRequest::Flush);

@@ -41,7 +41,7 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// Opening a large backing may take a while on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// A change of pace waits for everything under way, which in slow motion may be seconds.
+/// A change of pace waits for everything in flight, which in slow motion may be seconds.
 const REPLY_LIMIT: Duration = Duration::from_secs(300);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 const LOG_TAIL_BYTES: u64 = 4096;

@@ -24,7 +24,7 @@ use worker::UringWorker;
 
 pub use protocol::{FuseCall, FuseRequest, parse};
 
-/// Requests that one queue can have under way: what a loop device sends at most. All may come from one CPU.
+/// Requests that one queue can have in flight: what a loop device sends at most. All may come from one CPU.
 const ENTRIES_PER_QUEUE: usize = 128;
 /// With several volumes on one CPU, twice that.
 const ENTRIES_PER_SHARED_QUEUE: usize = 256;

@@ -35,7 +35,7 @@ pub(crate) struct SharedMapping {
     length_bytes: usize,
 }
 
-// SAFETY: a slot's part belongs to one owner at a time: while its request is under way to the thread that
+// SAFETY: a slot's part belongs to one owner at a time: while its request is in flight to the thread that
 // answers it, otherwise to the ring's thread or the kernel. What the kernel alone writes is only read, by the
 // ring's thread.
 unsafe impl Send for SharedMapping {}
@@ -189,7 +189,7 @@ impl<A> RingServer<'_, A> {
     fn run(&mut self, slots: &impl RingSlots<Answer = A>) -> io::Result<()> {
         let mut ready = Vec::with_capacity(slots.count());
         let mut completed = Vec::with_capacity(slots.count());
-        // None is under way once what is served has ended: the kernel has given every slot back.
+        // None is in flight once what is served has ended: the kernel has given every slot back.
         while self.under_way > 0 {
             // Set before `ready` is emptied: an answer given after that finds it set, and wakes us.
             self.answers.is_sleeping.store(true, Ordering::SeqCst);

@@ -28,7 +28,7 @@ use crate::serving::ring;
 use control::UblkControl;
 use protocol::{ANY_NUMBER, DeviceInfo};
 
-/// Requests that a device can have under way, as with a loop device.
+/// Requests that a device can have in flight, as with a loop device.
 const MAX_UNDER_WAY: usize = 128;
 /// The kernel notices a dead server by a slot that is offered and not in use, so one is never given to a request.
 const SLOTS: usize = MAX_UNDER_WAY + 1;
@@ -142,7 +142,7 @@ impl UblkDisks {
     }
 }
 
-/// Limits what is under way to one less than there are slots. The limit holds for the slots themselves only
+/// Limits what is in flight to one less than there are slots. The limit holds for the slots themselves only
 /// without a scheduler, which none of our devices has anyway.
 fn keep_a_slot(number: u32) -> io::Result<()> {
     let queue = PathBuf::from(format!("/sys/block/ublkb{number}/queue"));

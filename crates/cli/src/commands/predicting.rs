@@ -245,7 +245,7 @@ pub(super) fn point(study: &Study, entry: &CellParts<'_>) -> Result<CellPoint, P
 fn fio_job(benchmark: &BenchmarkSpec) -> Result<FioJob, PredictionRefusal> {
     let refused = |problem: String| PredictionRefusal::Work { what: problem };
     let job = benchmark.fio_job().ok_or_else(|| {
-        refused("a command: nothing tells how many of its operations are under way at a time".to_owned())
+        refused("a command: nothing tells how many of its operations are in flight at a time".to_owned())
     })?;
     if benchmark.data_bytes == 0 {
         return Err(refused("a job of fio without `data`: nothing tells how large its file is".to_owned()));

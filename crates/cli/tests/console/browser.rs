@@ -13,7 +13,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What Chromium answers when a page goes while an expression is under way.
+/// What Chromium answers when a page goes while an expression is in flight.
 const GOING: [&str; 3] =
     ["Inspected target navigated or closed", "Cannot find context", "Execution context was destroyed"];
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];

@@ -27,7 +27,7 @@ pub(crate) static DEVICE_BYTES: MetricFamily = MetricFamily::counter(
 pub(crate) static DEVICE_REQUESTS_UNDER_WAY: MetricFamily = MetricFamily::gauge(
     "underlay_device_requests_under_way",
     &["storage", "id", "device"],
-    "Requests under way.",
+    "Requests in flight.",
 );
 pub(crate) static SERVICE_UP: MetricFamily =
     MetricFamily::gauge("underlay_service_up", &["kind", "process"], "Something of this user's serves.");
@@ -138,7 +138,7 @@ pub(crate) static CELL_DEVICE_BYTES_PER_SECOND: MetricFamily = MetricFamily::gau
 pub(crate) static CELL_DEVICE_QUEUE_DEPTH: MetricFamily = MetricFamily::gauge(
     "underlay_cell_device_queue_depth",
     &["run", "cell", "device"],
-    "Mean number of requests under way.",
+    "Mean number of requests in flight.",
 );
 pub(crate) static CELL_DEVICE_LATENCY_MEAN: MetricFamily = MetricFamily::gauge(
     "underlay_cell_device_latency_mean_seconds",

@@ -34,7 +34,7 @@ pub(crate) fn fault_words(action: &FaultAction, device: Option<&str>) -> FaultWo
         }
         FaultAction::Vanish => (
             format!("Unplug {subject}?"),
-            "Every request fails at once, including those under way. XFS shuts down for good as soon as its journal can't be written, and ext4 goes read-only: \
+            "Every request fails at once, including those in flight. XFS shuts down for good as soon as its journal can't be written, and ext4 goes read-only: \
              plugging the device in again restores its data, but not the mounted file system. A system without another copy then fails, and so does its cell in a run. \
              A mirror or a pool goes on with its other copies.",
             "Unplug it",

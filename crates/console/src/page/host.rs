@@ -81,7 +81,7 @@ fn figures(storage: &ServedStorageInfo) -> Markup {
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ "Devices of " (place) } { table {
-            thead { tr { th.l scope="col" { "Device" } th scope="col" { "Size" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "Under way" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } } }
+            thead { tr { th.l scope="col" { "Device" } th scope="col" { "Size" } th scope="col" { "Reads" } th scope="col" { "Writes" } th scope="col" { "Read" } th scope="col" { "Written" } th scope="col" { "In flight" } th scope="col" { "Modelled" } th scope="col" { "Delivered" } } }
             tbody { @for device in &storage.devices {
                 tr.bad[!device.wrong().is_empty()] {
                     th.l scope="row" { (device.name) }

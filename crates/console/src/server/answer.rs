@@ -229,7 +229,7 @@ impl ActionRefusal {
         ActionRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem)
     }
 
-    /// 503: too much is under way, or what was asked for takes too long.
+    /// 503: too much is in flight, or what was asked for takes too long.
     pub(super) fn busy(problem: impl Into<String>) -> ActionRefusal {
         ActionRefusal::new(StatusCode::SERVICE_UNAVAILABLE, problem)
     }

@@ -36,7 +36,7 @@ pub(super) enum WorkKind {
 
 struct WorkRow {
     kind: WorkKind,
-    /// As in "too many … are under way".
+    /// As in "too many … are in flight".
     name: &'static str,
     threads: usize,
     /// For a thread.
@@ -60,7 +60,7 @@ const ROWS: [WorkRow; 8] = [
     row(WorkKind::Start, "starts of runs", 2, 2, 90),
 ];
 
-/// Threads for all that may be under way.
+/// Threads for all that may be in flight.
 pub(super) fn max_threads() -> usize {
     ROWS.iter().map(|row| row.threads).sum()
 }
@@ -87,7 +87,7 @@ impl WorkPermits {
         match timeout(row.wait, Arc::clone(free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(WorkPermit { row, permit }),
             _ => Err(ActionRefusal::busy(format!(
-                "too many {} are under way, {} at most: try again when one of them has ended",
+                "too many {} are in flight, {} at most: try again when one of them has ended",
                 row.name, row.threads
             ))),
         }
@@ -175,7 +175,7 @@ impl CommandTarget {
     }
 }
 
-/// The commands that are under way.
+/// The commands that are in flight.
 #[derive(Default)]
 pub(crate) struct RunningCommands(Arc<UnsimulatedMutex<CommandTable>>);
 
@@ -195,7 +195,7 @@ pub(super) struct CommandGuard {
 
 impl RunningCommands {
     /// # Errors
-    /// When another command for that target is under way, or the console ends.
+    /// When another command for that target is in flight, or the console ends.
     pub(super) fn begin(&self, target: CommandTarget) -> Result<CommandGuard, ActionRefusal> {
         let mut commands = self.0.lock();
         if commands.is_closed {
@@ -203,7 +203,7 @@ impl RunningCommands {
         }
         if let Some(begun) = commands.begun.get(&target) {
             return Err(ActionRefusal::busy(format!(
-                "another command for this {} has been under way for {} s: wait for it, or see whether its process hangs",
+                "another command for this {} has been in flight for {} s: wait for it, or see whether its process hangs",
                 target.word(),
                 begun.elapsed().as_secs()
             )));

@@ -138,7 +138,7 @@ mod tests {
         let first = write(&mut register, 1, Some(2), WriteFate::Done);
         let second = write(&mut register, 3, Some(5), WriteFate::Done);
         assert_eq!(register.possible(2, 2), [first]);
-        // While the second is under way, both may be found.
+        // While the second is in flight, both may be found.
         assert_eq!(register.possible(4, 4), [first, second]);
         assert_eq!(register.possible(4, 9), [first, second]);
         assert_eq!(register.possible(5, 9), [second]);

@@ -108,7 +108,7 @@ fn copy_has_a_version_of_its_source() {
     let begun = model.begin_copy("a", "b", 0, Some("3".to_owned()));
     let second = put(&model, "a", "2", ChangeOutcome::Done);
     let third = ObjectVersion { id: Some("3".to_owned()), ..first.clone() };
-    // Under way, it may be any of both.
+    // In flight, it may be any of both.
     assert!(read(&model, "b", None));
     model.end(&begun, ChangeOutcome::Done, Some("\"etagof1\""));
     assert!(read(&model, "b", Some(&third)));
@@ -131,7 +131,7 @@ fn long_object_below_shared_prefix_has_store_etag() {
     let md5 = version(&model, MAX_SENT_WHOLE_BYTES + 1, "1");
     let in_parts = ObjectVersion { etag: Some("parts-2".to_owned()), ..md5.clone() };
     let begun = model.begin_put("raw/a", 0, md5.clone());
-    // Under way, both ETags are possible.
+    // In flight, both ETags are possible.
     assert!(read(&model, "raw/a", Some(&md5)) && read(&model, "raw/a", Some(&in_parts)));
     model.end(&begun, ChangeOutcome::Done, Some("\"parts-2\""));
     assert!(read(&model, "raw/a", Some(&in_parts)));

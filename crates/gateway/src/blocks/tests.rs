@@ -217,7 +217,7 @@ impl ObjectStore for Failing {
     }
 }
 
-/// The results of two readers of the same block; the second comes while the first's request is under way. The first
+/// The results of two readers of the same block; the second comes while the first's request is in flight. The first
 /// `failures` requests fail.
 async fn both_read(failures: u64) -> (GatewayResult<Bytes>, GatewayResult<Bytes>, u64) {
     let store = Arc::new(Failing {

@@ -249,7 +249,7 @@ impl ClusterControl {
         self.move_slots(gained, lost).await
     }
 
-    /// To be called only where no earlier one was under way when it was looked what is known.
+    /// To be called only where no earlier one was in flight when it was looked what is known.
     async fn move_slots(
         &mut self,
         gained: HashMap<u16, (u64, u64)>,

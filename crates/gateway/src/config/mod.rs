@@ -74,7 +74,7 @@ pub struct GatewayLimits {
     pub flushes: usize,
     /// An upload that no part came to for so long is given up.
     pub uploads_expire: Duration,
-    /// How long requests under way may take after SIGTERM.
+    /// How long requests in flight may take after SIGTERM.
     pub drain: Duration,
 }
 

@@ -110,7 +110,7 @@ impl GatewayEngine {
         })
     }
 
-    /// Names that are not ours now are left alone. The name stays under way until the store has answered, or has been
+    /// Names that are not ours now are left alone. The name stays in flight until the store has answered, or has been
     /// given up: a request that has been sent goes on without us.
     async fn flush_ours(&self, turn: &FlushTurn) -> AttemptOutcome {
         // A part that is on its way to the store is pending, in case that nothing comes of it.

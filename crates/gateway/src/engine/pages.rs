@@ -36,7 +36,7 @@ pub struct ListPage {
     pub is_truncated: bool,
 }
 
-/// An upload that is under way.
+/// An upload that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadSummary {
     pub key: String,

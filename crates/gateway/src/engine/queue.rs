@@ -315,7 +315,7 @@ impl FlushQueue {
 
     pub(super) fn summary(&self) -> (usize, Option<i64>) {
         let state = self.state.lock();
-        // One that was settled under way may yet turn out to have something to be deleted.
+        // One that was settled in flight may yet turn out to have something to be deleted.
         let leaving = state.under_way.iter().filter(|name| !state.items.contains_key(*name)).count();
         (state.items.len() + leaving, state.items.values().map(|item| item.since_ms).min())
     }

@@ -218,7 +218,7 @@ impl GatewayEngine {
         sharing.is_none_or(|sharing| sharing.ownership.may_flush(self.slot_of(name)))
     }
 
-    /// The same, before each step of it. Requests under way go on to their end: dropping them would not take them back
+    /// The same, before each step of it. Requests in flight go on to their end: dropping them would not take them back
     /// from the store.
     ///
     /// # Errors

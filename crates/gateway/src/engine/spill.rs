@@ -69,7 +69,7 @@ struct FailedPart {
 struct RefusedBucket {
     cause: FailureCause,
     attempts: u32,
-    /// The last attempt, or the beginning of one that is under way.
+    /// The last attempt, or the beginning of one that is in flight.
     tried_at: Instant,
 }
 

@@ -210,7 +210,7 @@ impl MetadataView {
         Ok(count)
     }
 
-    /// Every upload that is under way.
+    /// Every upload that is in flight.
     pub(crate) fn each_upload(
         &self,
         mut take: impl FnMut(ObjectName, String, UploadRecord),

@@ -167,7 +167,7 @@ mod tests {
         assert!(!is_over(&first).await && !is_over(&second).await);
         make_do(&Errno::MFILE.into(), &seats, &failures);
         assert!(!is_over(&first).await && is_over(&second).await);
-        // Nobody loses a request that is under way.
+        // Nobody loses a request that is in flight.
         make_do(&Errno::NFILE.into(), &seats, &failures);
         assert!(!is_over(&first).await);
         assert_eq!(failures.count(), None, "the log has one line for all of them");

@@ -119,7 +119,7 @@ impl OpenEngine {
     }
 }
 
-/// Waits for what is under way, and breaks off what takes longer.
+/// Waits for what is in flight, and breaks off what takes longer.
 async fn end_requests(graceful: GracefulShutdown, limit: Duration, connections: &ConnectionSet, what: &str) {
     let mut ending = pin!(graceful.shutdown());
     if tokio::time::timeout(limit, &mut ending).await.is_err() {

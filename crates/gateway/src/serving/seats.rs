@@ -361,7 +361,7 @@ impl ConnectionSeats {
         self.all().iter().for_each(|seat| seat.look(now));
     }
 
-    /// Closes all connections, with what is under way on them.
+    /// Closes all connections, with what is in flight on them.
     pub(super) fn close_all(&self) {
         for seat in self.all() {
             let mut pace = seat.pace.lock();

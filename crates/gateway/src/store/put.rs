@@ -18,7 +18,7 @@ use crate::errors::{GatewayError, GatewayResult, StoreRefusal};
 use crate::memory::MemoryHold;
 use crate::model::ObjectHeaders;
 
-/// Parts of one object that are under way at the same time.
+/// Parts of one object that are in flight at the same time.
 const PARTS_AT_ONCE: usize = 3;
 
 impl StoreBackend {

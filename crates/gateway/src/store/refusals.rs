@@ -107,7 +107,7 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
         // Taken for a missing object, this would make a deletion done that is not.
         404 if code == "NoSuchBucket" => Some(StoreRefusal::NoBucket),
         404 => return None,
-        // Something else is under way there. `object_store` takes it for a condition that does not hold, also where a
+        // Something else is in progress there. `object_store` takes it for a condition that does not hold, also where a
         // request has none.
         409 => None,
         413 | 431 => Some(listed.unwrap_or(StoreRefusal::TooLarge)),
@@ -119,7 +119,7 @@ pub(super) fn refused(status: StatusCode, body: &str) -> Option<RefusedAnswer> {
     Some(RefusedAnswer { status, refusal, said: excerpt.escape_debug().to_string() })
 }
 
-/// Whether the store answered that something else is under way there.
+/// Whether the store answered that something else is in progress there.
 pub(super) fn is_conflict(error: &object_store::Error) -> bool {
     find_cause::<RefusedAnswer>(error).is_some_and(|answer| answer.status == StatusCode::CONFLICT)
 }

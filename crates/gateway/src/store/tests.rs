@@ -9,7 +9,7 @@ fn body_of(bytes: &Bytes) -> BoxStream<'static, GatewayResult<Bytes>> {
     futures_util::stream::iter(pieces).boxed()
 }
 
-/// Each would have several parts under way, and there is memory for one.
+/// Each would have several parts in flight, and there is memory for one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_sharing_part_memory_all_arrive() {
     for kind in [BackendKind::S3, BackendKind::Directory] {

@@ -147,7 +147,7 @@ async fn drain_with_fetched_parts_finishes() {
     engine.begin_drain();
     for seed in 0..sources.len() {
         let deleting = engine.clone();
-        // As of a request that was under way when the drain began.
+        // As of a request that was in flight when the drain began.
         tokio::spawn(async move { delete(&deleting, &format!("source{seed}")).await });
     }
     let begun = std::time::Instant::now();

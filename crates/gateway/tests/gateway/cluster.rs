@@ -376,7 +376,7 @@ fn killed_or_paused_gateways_lose_nothing() {
         // Killed under load, and back at once: the lease that it had has to end first.
         b.kill_and_start();
         std::thread::sleep(Duration::from_secs(2));
-        // Paused for much longer than its lease, with connections and writes under way, and let go on where it was.
+        // Paused for much longer than its lease, with connections and writes in flight, and let go on where it was.
         b.pause();
         std::thread::sleep(Duration::from_secs(TTL_S * 2));
         b.go_on();

@@ -81,7 +81,7 @@ fn name(key: u64) -> String {
 #[derive(Default)]
 struct Seen(Mutex<BTreeMap<u64, History>>);
 
-/// Of a key: its states from the beginning on, the last of which may be under way still.
+/// Of a key: its states from the beginning on, the last of which may be in flight still.
 #[derive(Default)]
 struct History {
     states: Vec<State>,

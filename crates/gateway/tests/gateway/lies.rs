@@ -296,7 +296,7 @@ async fn body_of_wrong_length_is_not_served_or_cached() {
     }
 }
 
-/// What a reader gets who asks until he does: a request that was under way may fail still.
+/// What a reader gets who asks until he does: a request that was in flight may fail still.
 async fn read_at_last(engine: &Arc<GatewayEngine>, key: &str) -> Bytes {
     for _ in 0..200 {
         match get(engine, key, None).await {

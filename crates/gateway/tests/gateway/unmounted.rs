@@ -211,7 +211,7 @@ async fn objects_stored_before_unmount_are_confirmed_after_mount() {
     ground.drain(&engine).await;
     assert_eq!(get(&engine, "a", None).await.as_ref(), Ok(&bytes));
     assert_eq!(ground.stored().await, [("a".to_owned(), bytes.clone()), ("z".to_owned(), bytes.clone())]);
-    // And where a deletion is under way.
+    // And where a deletion is in progress.
     ground.mood.holds_answers.store(true, Ordering::Relaxed);
     let before = gets.load(Ordering::Relaxed);
     delete(&engine, "a").await.unwrap();

@@ -487,7 +487,7 @@ impl ControllerShared {
         };
         match sent {
             None => {}
-            // One is under way. If it stays so the connection is dead, even if TCP has not noticed.
+            // One is in flight. If it stays so the connection is dead, even if TCP has not noticed.
             Some(sent) if sent.elapsed() > self.options.keep_alive_timeout => return association.close(),
             Some(_) => return,
         }

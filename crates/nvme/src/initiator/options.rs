@@ -19,7 +19,7 @@ const MAX_QUEUES: u16 = 64;
 const MAX_QUEUE_DEPTH: u16 = 1024;
 
 /// The limit of kept writes that no flush has covered. When there is more, a flush is sent that nobody asked for; at
-/// twice as much, what is under way included, further writes wait for it.
+/// twice as much, what is in flight included, further writes wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnflushedLimits {
     pub bytes: usize,
@@ -43,7 +43,7 @@ pub struct ControllerOptions {
     pub host_id: [u8; 16],
     /// I/O queues, each a connection; the controller may allow fewer.
     pub queues: u16,
-    /// Commands that a queue may have under way; the controller may allow fewer.
+    /// Commands that a queue may have in flight; the controller may allow fewer.
     pub queue_depth: u16,
     /// Asked for; the controller may not have them.
     pub digests: Digests,

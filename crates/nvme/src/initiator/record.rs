@@ -1,6 +1,6 @@
-//! A namespace's writes: those under way, those that wait, those kept until a flush, and lost ones.
+//! A namespace's writes: those in flight, those that wait, those kept until a flush, and lost ones.
 //!
-//! Two writes that touch the same block are not under way together. The order in which a target does such two is its
+//! Two writes that touch the same block are not in flight together. The order in which a target does such two is its
 //! own, and when one of them is done again after a loss, the block could turn back to what it was before.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use super::options::UnflushedLimits;
 use super::unflushed::{BlockRange, UnflushedWrite, UnflushedWrites};
 use crate::status::NvmeStatus;
 
-/// At this many times the limits, kept or under way, further writes wait for the flush.
+/// At this many times the limits, kept or in flight, further writes wait for the flush.
 const WAITING_FACTOR: usize = 2;
 
 /// `W` is what waits: a write, and where its answer goes.
@@ -26,7 +26,7 @@ pub(super) struct WriteRecord<W> {
     under_way: BTreeMap<u64, u64>,
     under_way_bytes: usize,
     waiting: VecDeque<(BlockRange, usize, W)>,
-    /// A flush of our own is under way.
+    /// A flush of our own is in flight.
     is_flushing: bool,
     /// Somebody is sending what waited.
     is_admitting: bool,
@@ -48,7 +48,7 @@ impl<W> WriteRecord<W> {
         }
     }
 
-    /// Whether a write may be sent, which then is under way.
+    /// Whether a write may be sent, which then is in flight.
     pub(super) fn begin(&mut self, blocks: BlockRange, bytes: usize) -> bool {
         // No overtaking, or a stream of small writes could keep a large one waiting forever.
         self.waiting.is_empty() && self.begin_waited(blocks, bytes)
@@ -56,7 +56,7 @@ impl<W> WriteRecord<W> {
 
     fn begin_waited(&mut self, blocks: BlockRange, bytes: usize) -> bool {
         let (start, end) = blocks;
-        // Those under way don't overlap: of those that begin before `end`, the last one ends last.
+        // Those in flight don't overlap: of those that begin before `end`, the last one ends last.
         let is_alone =
             self.under_way.range(..end).next_back().is_none_or(|(_, other_end)| *other_end <= start);
         let may_begin = is_alone && self.has_room(bytes);
@@ -181,7 +181,7 @@ impl<W> WriteRecord<W> {
         self.refusal
     }
 
-    /// Of data that is kept or under way.
+    /// Of data that is kept or in flight.
     pub(super) fn held_bytes(&self) -> usize {
         self.unflushed.bytes() + self.under_way_bytes
     }

@@ -79,7 +79,7 @@ impl MeasuredCell {
             operations: raws.iter().map(|raw| raw.operations).sum(),
             figures: CellMetrics {
                 throughput_per_s: figure(&|raw| raw.throughput_per_s),
-                // So many are always under way (Little's law): fio's own mean leaves out what it does between them.
+                // So many are always in flight (Little's law): fio's own mean leaves out what it does between them.
                 mean_us: figure(&|raw| at_once * 1e6 / raw.throughput_per_s),
                 p50_us: figure(&|raw| raw.p50_us),
                 p99_us: figure(&|raw| raw.p99_us),

@@ -15,7 +15,7 @@ pub(super) struct SimulatedDevice {
     pub next_ns: Option<u64>,
     pub under_way: u32,
     busy_ns: u64,
-    /// The integral of the requests under way over time.
+    /// The integral of the requests in flight over time.
     queue_ns: u128,
     changed_ns: u64,
 }

@@ -29,7 +29,7 @@ pub(super) struct FrontCache {
     /// The slow device was written past the cache since its last flush.
     pub is_direct: bool,
     is_writing_back: bool,
-    /// The batch under way: the place on the slow device and the length of each run, in bytes, in the slow device's
+    /// The batch in flight: the place on the slow device and the length of each run, in bytes, in the slow device's
     /// order.
     pub runs: Vec<(u64, u64)>,
     batch_blocks: u64,
@@ -94,7 +94,7 @@ impl FrontCache {
         self.most_dirty().saturating_sub(self.dirty)
     }
 
-    /// Puts a batch together, if one is due and none is under way.
+    /// Puts a batch together, if one is due and none is in flight.
     pub(super) fn begin_batch(&mut self, span_bytes: u64) -> bool {
         if self.is_writing_back || self.dirty <= self.limit {
             return false;

@@ -133,7 +133,7 @@ impl NetworkTree {
                 }
                 parts.push(DevicePart { device: *device, offset_bytes, length_bytes });
             }
-            // As the mirror chooses: the member with the fewest requests under way.
+            // As the mirror chooses: the member with the fewest requests in flight.
             NetworkTree::Mirror { members } if operation == ModelOperation::Read => {
                 let idlest = members.iter().min_by_key(|member| member.under_way(devices));
                 if let Some(member) = idlest {

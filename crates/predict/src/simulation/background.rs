@@ -4,7 +4,7 @@ use underlay_storage::medium::ModelOperation;
 
 use crate::demand::BackgroundDemand;
 
-/// Reads of the background under way at once: two compactions, each of which reads ahead.
+/// Reads of the background in progress at once: two compactions, each of which reads ahead.
 const READS_AT_ONCE: u32 = 2;
 /// Writes at once: the kernel writes back what has gathered, without waiting for one after the other.
 const WRITES_AT_ONCE: u32 = 16;

@@ -202,7 +202,7 @@ fn commits_are_shared_by_those_who_wait() {
     assert!(many > 6.0 * one, "{one} alone, {many} with sixteen");
 }
 
-/// Throughput times latency is what is under way. Operations that the end cuts off are under way and in no latency:
+/// Throughput times latency is what is in flight. Operations that the end cuts off are in flight and in no latency:
 /// each thread has one at most, and in the rest of the time it would have taken no longer than the longest.
 fn keeps_to_littles_law(found: &SimulationOutcome, threads: u32, operations: f64) {
     let expected = found.throughput_per_s * found.mean_us / 1e6;
@@ -212,12 +212,12 @@ fn keeps_to_littles_law(found: &SimulationOutcome, threads: u32, operations: f64
     let difference = (found.inside - expected).abs();
     assert!(
         difference < 0.15 * expected + 0.05 + cut_off,
-        "{} under way, {expected} expected, {cut_off} cut off",
+        "{} in flight, {expected} expected, {cut_off} cut off",
         found.inside
     );
 }
 
-/// A shrunk failure of `littles_law_holds_whatever_is_asked`: 24 long reads of 4,000 operations, and 12 under way when
+/// A shrunk failure of `littles_law_holds_whatever_is_asked`: 24 long reads of 4,000 operations, and 12 in flight when
 /// it ends.
 #[test]
 fn operations_that_the_end_cuts_off_are_under_way() {
@@ -235,7 +235,7 @@ fn operations_that_the_end_cuts_off_are_under_way() {
     let expected = enough.throughput_per_s * enough.mean_us / 1e6;
     assert!(
         (enough.inside / expected - 1.0).abs() < 0.02,
-        "{} under way, {expected} expected",
+        "{} in flight, {expected} expected",
         enough.inside
     );
 }

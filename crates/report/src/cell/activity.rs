@@ -25,7 +25,7 @@ pub(crate) struct JoinedActivity {
     pub read_bytes: Option<f64>,
     pub write_bytes: Option<f64>,
     pub flushes_per_s: f64,
-    /// Requests under way, of all devices together.
+    /// Requests in flight, of all devices together.
     pub queue_depth: f64,
     /// Mean over the devices, 0 to 1.
     pub busy: f64,

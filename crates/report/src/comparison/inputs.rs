@@ -190,7 +190,7 @@ fn covered_in_words(covered: &CoveredShare) -> String {
     let lacking = match (covered.kind >= ENOUGH, covered.size >= ENOUGH) {
         (false, _) => "of that kind, reads or writes, random or in sequence",
         (true, false) => "for requests of that size",
-        (true, true) => "with as many requests under way",
+        (true, true) => "with as many requests in flight",
     };
     let uncovered = quantity::percent(1.0 - covered.all);
     format!("for {uncovered} of the I/O the media's sources have no figure {lacking}")
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(phrase(1.0, 1.0, 0.9), "90 % of the I/O is like what the media's sources measured");
         let lacking = |words: String| words.rsplit_once("no figure ").unwrap().1.to_owned();
-        assert_eq!(lacking(phrase(1.0, 1.0, 0.1)), "with as many requests under way");
+        assert_eq!(lacking(phrase(1.0, 1.0, 0.1)), "with as many requests in flight");
         assert_eq!(lacking(phrase(1.0, 0.2, 0.1)), "for requests of that size");
         assert!(lacking(phrase(0.3, 0.2, 0.1)).starts_with("of that kind"));
         assert!(phrase(1.0, 1.0, 0.1).starts_with("for 90 % of the I/O"));
@@ -286,7 +286,7 @@ mod tests {
         };
         assert_eq!(
             describe(&inputs),
-            "for 100 % of the I/O the media's sources have no figure with as many requests under way, and 25 % of device time rests on estimates"
+            "for 100 % of the I/O the media's sources have no figure with as many requests in flight, and 25 % of device time rests on estimates"
         );
     }
 }

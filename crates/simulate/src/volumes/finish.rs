@@ -134,7 +134,7 @@ impl VolumesRig {
             self.world.enter(process, || user.flush_and(device, then));
         });
         if again.is_ok() {
-            // Writes that were still under way have covered it: what is read afterwards decides.
+            // Writes that were still in flight have covered it: what is read afterwards decides.
             return Ok(());
         }
         let mut first = 0;

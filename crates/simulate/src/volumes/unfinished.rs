@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::VolumeModel;
 use crate::user::DeviceUser;
 
-/// An administrator's command under way: what it would leave behind if the server died now.
+/// An administrator's command in flight: what it would leave behind if the server died now.
 pub(super) enum UnfinishedCommand {
     /// `model` is there once the server has died or has given up: the source is changed before anybody takes stock.
     Snapshot {

@@ -80,7 +80,7 @@ const IDLE: f64 = 0.7;
 /// A larger block may be answered so much faster than a smaller one, and move so much less data; and so much less may
 /// come in sequence than at random.
 const BETWEEN_PROBES: f64 = 0.7;
-/// With so much under way a disk's head need not wait for the next request of a stream.
+/// With so much in flight a disk's head need not wait for the next request of a stream.
 const STREAMING_BYTES: f64 = 65_536.0;
 /// And with so much any device moves what it can.
 const SATURATING_BYTES: f64 = 1_048_576.0;
@@ -121,7 +121,7 @@ fn within(place: usize, service: &MeasuredService, found: &mut Vec<FigureContrad
             // Further points would accuse the same two statements.
             break;
         }
-        // Only here a rate can be too low: with more requests under way the device's own limit may hold it down.
+        // Only here a rate can be too low: with more requests in flight the device's own limit may hold it down.
         if depth == 1.0 && rate < most * IDLE {
             let description = format!(
                 "{name}: at queue depth 1 a latency of {} µs is {} requests a second, and `iops` says {}",
@@ -176,7 +176,7 @@ fn between_sizes(services: &[MeasuredService], smaller: usize, larger: usize) ->
     })
 }
 
-/// Requests at random that move more than any stream of blocks as large, as many of them under way.
+/// Requests at random that move more than any stream of blocks as large, as many of them in flight.
 fn beyond_its_stream(services: &[MeasuredService], place: usize) -> Option<FigureContradiction> {
     let random = &services[place];
     let stream = stream_of(random.load)?;
@@ -456,12 +456,12 @@ fn allowed_at(
         // Deeper than it was measured, only Little's law is sure.
         _ => (0.0, depth * alone, FileStatement::Latency(place)),
     };
-    // A full buffer drains as fast as the device can, however few writes are under way.
+    // A full buffer drains as fast as the device can, however few writes are in flight.
     let most = if is_buffered { most.max(most_iops(service)) } else { most };
     (least, most, statement)
 }
 
-/// The service of a stream that moves most, of those with blocks as large, and as many of them under way; and how much
+/// The service of a stream that moves most, of those with blocks as large, and as many of them in flight; and how much
 /// that is.
 fn fastest_stream(
     services: &[MeasuredService],

@@ -9,7 +9,7 @@ use super::table::TableReader;
 const MAX_STREAMS: f64 = 1024.0;
 /// Rows that a file may have: playing them all takes minutes.
 const MAX_ROWS: usize = 200;
-/// Requests that the streams of a row may have under way together: the model keeps each of them.
+/// Requests that the streams of a row may have in flight together: the model keeps each of them.
 const MAX_UNDER_WAY: u64 = 1 << 20;
 /// Requests that a row may offer in a second: some seconds of it are played, request by request.
 const MAX_OFFERED_PER_S: f64 = 1e7;

@@ -10,7 +10,7 @@ use super::curves::{SourcedCurve, SourcedDistribution};
 use super::plain_number;
 use super::quantity::{SourcedProperty, SourcedQuantity};
 
-/// The file under way: what was found wrong so far, and the sources that its entries may refer to.
+/// The file being read: what was found wrong so far, and the sources that its entries may refer to.
 struct FileFindings {
     findings: RefCell<Diagnostics>,
     /// The texts of `[sources]` by their keys, and where each key stands.

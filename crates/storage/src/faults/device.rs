@@ -150,7 +150,7 @@ impl FaultyDevice {
         &self.inner.name
     }
 
-    /// Requests that are under way when the device vanishes fail with it.
+    /// Requests that are in flight when the device vanishes fail with it.
     pub(crate) fn inject(
         &self,
         id: FaultId,
@@ -197,7 +197,7 @@ impl FaultyDevice {
         if vanishes {
             self.inner.paced.fail_under_way(&DeviceError::Gone);
         }
-        // What is under way has another end now, and the pacer waits for the old one.
+        // What is in flight has another end now, and the pacer waits for the old one.
         self.inner.paced.nudge();
         Ok(())
     }

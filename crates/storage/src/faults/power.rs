@@ -52,7 +52,7 @@ pub(super) struct VolatilePart {
     log: Mutex<WriteLog>,
 }
 
-/// A write under way, until it completes.
+/// A write in flight, until it completes.
 pub(super) struct WriteTicket(u64);
 
 /// The writes that a flush will have covered: those that had completed before this one, if no cut came between.
@@ -193,7 +193,7 @@ impl VolatilePart {
             match log.writes.get(&number) {
                 Some(write) if write.durable_when_complete && completion.is_ok() => log.keep(number),
                 Some(_) => log.complete(number),
-                // It was undone by a cut that came while it was under way, and the power is back already.
+                // It was undone by a cut that came while it was in flight, and the power is back already.
                 None => return Err(DeviceError::Gone),
             }
         }
@@ -297,7 +297,7 @@ impl WriteLog {
         }
     }
 
-    /// A fate for each unflushed write: completed ones in their order, then those under way.
+    /// A fate for each unflushed write: completed ones in their order, then those in flight.
     fn decide(&self, cut: PowerCut) -> HashMap<u64, BlockFate> {
         let mut random = Pcg64Mcg::seed_from_u64(cut.seed);
         let completed: HashSet<u64> = self.completed.values().copied().collect();

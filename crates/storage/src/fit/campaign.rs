@@ -17,7 +17,7 @@ pub struct CampaignProgress {
     pub steps: usize,
 }
 
-/// A campaign under way.
+/// A campaign in progress.
 pub struct ProbeCampaign<'a> {
     target: &'a mut dyn ProbeTarget,
     shape: &'a LoadShape,

@@ -41,7 +41,7 @@ impl ProbePoint {
         sized && self.requests > 0 && self.latency.count() > 0 && self.iops > 0.0 && self.iops.is_finite()
     }
 
-    /// How many requests were under way on the average (Little's law): less than the queue depth where the prober takes
+    /// How many requests were in flight on the average (Little's law): less than the queue depth where the prober takes
     /// its time from an answer to the next request.
     pub(super) fn depth_reached(&self) -> f64 {
         (self.iops * self.latency.mean_us() / 1e6).clamp(0.0, self.queue_depth as f64)

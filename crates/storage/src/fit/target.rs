@@ -67,7 +67,7 @@ pub trait ProbeTarget {
 
     fn may_write(&self) -> bool;
 
-    /// Runs a load from an idle device to its end; nothing of it is under way afterwards.
+    /// Runs a load from an idle device to its end; nothing of it is in flight afterwards.
     ///
     /// # Errors
     /// When a request fails, or when the user stops it.

@@ -94,7 +94,7 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
                 MeasuredLoad::SequentialWrite => (ModelOperation::Write, false),
             };
             let curve = service.iops.as_ref().filter(|iops| !iops.estimate);
-            // The latency was measured with one request under way. Only the curve says more of depths.
+            // The latency was measured with one request in flight. Only the curve says more of depths.
             let most_depth = curve.and_then(|iops| iops.points.last()).map_or(1.0, |point| point.0);
             let block_bytes = f64::from(service.block_bytes);
             all.push(KnownRequests::with_block_size(operation, is_random, block_bytes, (1.0, most_depth)));
@@ -104,7 +104,7 @@ fn known(medium: &CatalogueMedium) -> Vec<KnownRequests> {
         }
     }
     for row in &medium.measured {
-        // A drive that keeps up has little under way; one that does not has all that the streams allow.
+        // A drive that keeps up has little in flight; one that does not has all that the streams allow.
         let most_depth = match row.is_saturated() {
             true => f64::from(row.background_streams) * f64::from(row.most_under_way),
             false => 1.0,
@@ -252,7 +252,7 @@ mod tests {
         let large = all(&requests(ModelOperation::Flush, 0, 63));
         assert_eq!((large.kind, large.all), (0.0, 0.0), "nothing is said of flushes");
         let shallow = all(&requests(ModelOperation::Write, 16_384, 0));
-        assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 under way");
+        assert_eq!((shallow.size, shallow.depth), (1.0, 0.0), "the one figure of writes has 64 in flight");
         // What counts as one operation is 256 KiB at most: an operation is an operation, up to there and however many
         // wait.
         for (length_bytes, depth) in [(512, 63), (65_536, 255), (262_144, 1023)] {

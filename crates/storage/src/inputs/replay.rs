@@ -21,7 +21,7 @@ impl ReplayResult {
     }
 }
 
-/// Asks for the requests as the program did: each one when no more are under way than were when it came, and after a
+/// Asks for the requests as the program did: each one when no more are in flight than were when it came, and after a
 /// pause as long as the program made where there were none. A faster device is so asked faster, as a program that waits
 /// for its answers asks it.
 pub fn replay(model: &mut dyn MediumModel, segments: &[Vec<TracedRequest>]) -> ReplayResult {

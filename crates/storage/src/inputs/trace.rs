@@ -10,7 +10,7 @@ pub struct TracedRequest {
     pub offset_bytes: u64,
     pub length_bytes: u64,
     pub fua: bool,
-    /// Requests under way when it came, without itself.
+    /// Requests in flight when it came, without itself.
     pub depth: u32,
     /// How long the device had been idle, where none was.
     pub idle_ns: u64,
@@ -32,7 +32,7 @@ pub struct RequestTracer {
 }
 
 impl RequestTracer {
-    /// A request came, with this many under way; `idle_ns` counts where there were none.
+    /// A request came, with this many in flight; `idle_ns` counts where there were none.
     pub fn note(&mut self, request: &ModelRequest, depth: u32, idle_ns: u64) {
         let stride = self.stride.max(1);
         let place = self.seen / SEGMENT as u64;

@@ -49,7 +49,7 @@ impl JournalInner {
     }
 }
 
-/// A checkpoint under way: each step begins when the one before is over.
+/// A checkpoint in progress: each step begins when the one before is over.
 struct JournalCheckpoint {
     inner: Arc<JournalInner>,
     header: AreaHeader,

@@ -282,7 +282,7 @@ pub fn decode_area(header: &AreaHeader, area: &[u8]) -> Result<AreaContent, Area
 /// Reads the area of this `header`; `read` takes a place in it and a length. It takes no more memory than what the area
 /// holds.
 ///
-/// One batch is under way at a time, and the next one begins only when it is durable. So the first batch that
+/// One batch is in flight at a time, and the next one begins only when it is durable. So the first batch that
 /// is not whole is the end, torn by a power cut or never written; but a whole one *behind* it proves that the
 /// missing one had been durable, and that is damage.
 ///

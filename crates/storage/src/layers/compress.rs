@@ -98,7 +98,7 @@ struct CompressInner {
 struct CompressState {
     map: ChunkMap,
     space: UnitBitmap,
-    /// Units that the journal, or a flush under way, may still lead to.
+    /// Units that the journal, or a flush in flight, may still lead to.
     replaced: Vec<UnitRun>,
     flushes: FlushQueue,
 }

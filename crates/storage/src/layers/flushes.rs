@@ -1,4 +1,4 @@
-//! Shared flushes: one is under way at a time, and those who come meanwhile are answered by the next one.
+//! Shared flushes: one is in flight at a time, and those who come meanwhile are answered by the next one.
 
 use crate::device::{CompletionCallback, DeviceError};
 
@@ -20,7 +20,7 @@ impl FlushQueue {
         std::mem::take(&mut self.waiting)
     }
 
-    /// The one under way is over. Whether the caller must begin another.
+    /// The one in flight is over. Whether the caller must begin another.
     pub(super) fn end(&mut self) -> bool {
         self.under_way = !self.waiting.is_empty();
         self.under_way

@@ -16,7 +16,7 @@ use crate::time::ModelTime;
 /// Requests take their turn on the line to the member, writes with their data; answers on the line back, reads
 /// with theirs. Each way has its own bandwidth, and each message takes the latency on top.
 ///
-/// The member promises what it promises; what was under way when a link is lost is the member's `Gone`.
+/// The member promises what it promises; what was in flight when a link is lost is the member's `Gone`.
 pub struct LinkLayer {
     member: Arc<dyn BlockDevice>,
     line: Paced,

@@ -28,14 +28,14 @@ const MAX_REGIONS: u64 = 4096;
 /// A member that is out is looked for at every flush, and once in this many requests.
 const LOOK_INTERVAL: u64 = 64;
 
-/// Writes to every member, reads from the one with the fewest requests under way.
+/// Writes to every member, reads from the one with the fewest requests in flight.
 ///
 /// **A member that fails** a write or a flush, or is gone, is left out, as long as another one has the data; the failed
 /// request is answered by the others. Writes meanwhile are noted by region. When the member answers again, those
 /// regions are copied to it, and it is read from only after they are on it durably. A read that fails is answered by
 /// another member.
 ///
-/// **A power cut** leaves members that differ where writes were under way. So a region is marked in a journal
+/// **A power cut** leaves members that differ where writes were in flight. So a region is marked in a journal
 /// on every member before it is first written, and unmarked some time after it was flushed; opening copies
 /// the marked regions from one member to the others. The journals also say who was left out, and no write is
 /// answered before they do.

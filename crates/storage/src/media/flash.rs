@@ -93,7 +93,7 @@ pub struct FlashModel {
     channel_free_ns: Vec<u64>,
     interface_read: FlashBus,
     interface_write: FlashBus,
-    /// Pages still to come, for each read under way.
+    /// Pages still to come, for each read in flight.
     reading: HashMap<RequestId, u64>,
 
     /// `None` when data is written in place.

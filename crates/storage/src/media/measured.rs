@@ -1,6 +1,6 @@
 //! A device known from outside: how long its requests take alone, and how many it answers at a depth.
 //!
-//! A request brings an amount of work, drawn from the latencies measured at queue depth 1. With `n` requests under way
+//! A request brings an amount of work, drawn from the latencies measured at queue depth 1. With `n` requests in flight
 //! the device does `iops(n) / iops(1)` times as much of it as with one. In the order `fifo` as many of the oldest share
 //! that as it takes for none to be faster than alone; in the order `any` one at a time has all of it.
 
@@ -31,7 +31,7 @@ pub struct MeasuredModel {
     reads: RecentStreams,
     writes: RecentStreams,
 
-    /// Requests under way, oldest first.
+    /// Requests in flight, oldest first.
     jobs: VecDeque<MeasuredRequest>,
     /// In the order `any`, the one that has the device.
     serving: usize,
@@ -108,7 +108,7 @@ impl MeasuredModel {
         self.answers.push(Reverse((at_ns, self.next_answer, id)));
     }
 
-    /// The buffer's emptying among the requests under way: itself, and the writes that wait for it.
+    /// The buffer's emptying among the requests in flight: itself, and the writes that wait for it.
     fn buffer_weight(&self) -> f64 {
         if self.buffer.is_empty() { 0.0 } else { 1.0 + self.blocked.len() as f64 }
     }

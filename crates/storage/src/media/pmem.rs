@@ -1,6 +1,6 @@
-//! Persistent memory: requests are copies, and those under way share the memory's bandwidth.
+//! Persistent memory: requests are copies, and those in flight share the memory's bandwidth.
 //!
-//! With `n` copies under way each has the `n`th part of the bandwidth that the curve of its kind has at `n`. Writes
+//! With `n` copies in flight each has the `n`th part of the bandwidth that the curve of its kind has at `n`. Writes
 //! are safe when they have entered the write queue; behind that the queue drains as one copy more.
 
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub struct PmemModel {
     command_ns: u64,
     read_latency: QuantileDistribution,
     write_latency: QuantileDistribution,
-    /// Bytes a nanosecond of one copy, by how many are under way, from one on.
+    /// Bytes a nanosecond of one copy, by how many are in flight, from one on.
     read_rates: Vec<f64>,
     write_rates: Vec<f64>,
     copy_mb_s: f64,
@@ -54,7 +54,7 @@ enum PmemEvent {
     Finish(RequestId),
 }
 
-/// A copy under way.
+/// A copy in flight.
 #[derive(Clone, Copy, Debug)]
 struct PmemCopy {
     id: RequestId,

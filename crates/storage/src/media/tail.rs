@@ -18,7 +18,7 @@ pub struct TailModel {
     read: Option<QuantileDistribution>,
     write: Option<QuantileDistribution>,
     random: Pcg64Mcg,
-    /// Draws for requests under way: extra nanoseconds, or the earliest instant of an answer.
+    /// Draws for requests in flight: extra nanoseconds, or the earliest instant of an answer.
     drawn: HashMap<RequestId, u64>,
     /// Requests that the model has finished and not answered yet.
     delayed: BinaryHeap<Reverse<(u64, u64, RequestId)>>,

@@ -16,7 +16,7 @@ use crate::time::ModelTime;
 pub struct PacedStream {
     pub per_s: f64,
     pub read_share: f64,
-    /// One that arrives while so many are under way is submitted when one of them is answered.
+    /// One that arrives while so many are in flight is submitted when one of them is answered.
     pub most_under_way: u32,
     /// Whether its latencies count.
     pub is_probe: bool,
@@ -44,7 +44,7 @@ pub struct PacedPrediction {
     pub writes_per_s: f64,
 }
 
-/// A stream under way.
+/// A stream in flight.
 struct StreamState {
     stream: PacedStream,
     next_ns: f64,

@@ -82,7 +82,7 @@ impl Stack {
         self.devices.iter().map(describe).chain(remotes).collect()
     }
 
-    /// Cuts the power of these devices in one instant, of all when none is named: requests under way fail, and so do
+    /// Cuts the power of these devices in one instant, of all when none is named: requests in flight fail, and so do
     /// all later ones until [`Stack::restore_power`].
     ///
     /// # Errors

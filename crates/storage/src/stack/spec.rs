@@ -82,7 +82,7 @@ pub struct RemoteSpec {
     /// I/O queues, each a connection.
     #[serde(default = "remote_queues")]
     pub queues: u16,
-    /// Commands that a queue may have under way.
+    /// Commands that a queue may have in flight.
     #[serde(default = "remote_queue_depth")]
     pub queue_depth: u16,
     #[serde(default)]

@@ -140,7 +140,7 @@ fn vanished_device_fails_in_flight_and_returns_with_data() {
     assert!(!stack.bring_back("disk.0").unwrap());
     assert_eq!(ask(&stack, &driver, read(5)).0.unwrap(), [3; BLOCK]);
     driver.run_until_idle();
-    // And the pace can be changed: nothing is thought to be under way for good.
+    // And the pace can be changed: nothing is thought to be in flight for good.
     stack.set_pace(underlay_storage::stack::PacingMode::Immediate);
 }
 

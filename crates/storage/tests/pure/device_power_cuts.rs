@@ -82,7 +82,7 @@ impl Known {
         allowed
     }
 
-    /// Unflushed writes in the order in which they completed, then those under way.
+    /// Unflushed writes in the order in which they completed, then those in flight.
     fn unsure(&self) -> Vec<usize> {
         let mut unsure: Vec<usize> =
             (0..self.writes.len()).filter(|index| !self.writes[*index].is_durable).collect();
@@ -168,7 +168,7 @@ impl Bench {
         let probe = DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; BLOCK] };
         assert_eq!(self.stack.volumes()[0].execute(probe), Err(DeviceError::Gone));
         assert_eq!(self.stack.restore_power(), 1);
-        // What the model still has under way takes its time, unheard.
+        // What the model still has in flight takes its time, unheard.
         self.driver.run_until_idle();
         self.stack.set_pace(PacingMode::Immediate);
         (survival, self.image())

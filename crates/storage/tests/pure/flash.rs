@@ -34,7 +34,7 @@ struct Bench {
     next: u64,
 }
 
-/// What is kept under way.
+/// What is kept in flight.
 #[derive(Clone, Copy)]
 struct Load {
     readers: usize,
@@ -259,7 +259,7 @@ fn wear_is_what_was_written_and_moved() {
     assert_eq!(before.host_write_bytes, 0, "the steady state is where counting begins");
     bench.run(Load { requests: 262_144, ..WRITES });
     let wear = bench.wear().delta_since(&before, 86_400.0);
-    // One GiB, and the writes that were under way at the end.
+    // One GiB, and the writes that were in flight at the end.
     assert!((1024 * MIB..1025 * MIB).contains(&wear.host_write_bytes), "{wear:?}");
     let found = wear.write_amplification.unwrap();
     let expected = uniform_write_amplification(0.145);

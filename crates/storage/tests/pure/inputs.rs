@@ -12,7 +12,7 @@ use underlay_storage::stack::{
 
 const CAPACITY_BYTES: u64 = 1 << 30;
 
-/// Requests of one kind that keep `depth` under way.
+/// Requests of one kind that keep `depth` in flight.
 fn loop_of(
     operation: ModelOperation,
     length_bytes: u64,

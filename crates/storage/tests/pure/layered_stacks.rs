@@ -113,7 +113,7 @@ fn mirror_continues_without_one_disk_and_reports_it() {
     assert!(answer.is_err());
 }
 
-/// Nothing is under way when the power goes, so no request tells the mirror.
+/// Nothing is in flight when the power goes, so no request tells the mirror.
 #[test]
 fn member_losing_power_between_requests_is_resynced() {
     let member = |name: &str| {

@@ -60,7 +60,7 @@ struct Watch {
     /// Of each flush, the blocks whose writes it must have made durable.
     covers: BTreeMap<RequestId, BTreeSet<u64>>,
     completed_writes: BTreeSet<u64>,
-    /// Writes submitted while another one to a block of theirs was under way: which is the last is open.
+    /// Writes submitted while another one to a block of theirs was in flight: which is the last is open.
     contended: BTreeSet<RequestId>,
     order: u64,
     times: Vec<(RequestId, ModelTime)>,
@@ -110,7 +110,7 @@ impl Watch {
             prop_assert!(model.next_completion().is_none_or(|later| later > next), "an event in the past");
             for FinishedRequest { id, at: finished_at } in finished.drain(..) {
                 let Some((request, submitted, order)) = self.under_way.remove(&id) else {
-                    return Err(TestCaseError::fail(format!("{id:?} finished and was not under way")));
+                    return Err(TestCaseError::fail(format!("{id:?} finished and was not in flight")));
                 };
                 prop_assert!(self.finished.insert(id), "{id:?} finished twice");
                 prop_assert!(finished_at >= submitted, "{id:?} finished before it was submitted");

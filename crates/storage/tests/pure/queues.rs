@@ -56,7 +56,7 @@ fn queue_deeper_than_disk_sees_costs_nothing() {
     }
 }
 
-/// Keeps `readers` random reads and `writers` random writes of 4 KiB under way; the reads' latencies, all
+/// Keeps `readers` random reads and `writers` random writes of 4 KiB in flight; the reads' latencies, all
 /// requests a second, and how long a flush took that came in their midst.
 fn mixed(medium: &CatalogueMedium, readers: u64, writers: u64, requests: u64) -> (Histogram, f64, f64) {
     let capacity_bytes = medium.capacity_bytes();

@@ -49,7 +49,7 @@ fn modelled(medium: &CatalogueMedium, arrivals: &Arrivals) -> Vec<u64> {
     finished.iter().map(|finished| finished.at.as_ns()).collect()
 }
 
-/// The same, step by step: `speeds` says, for those under way by their blocks, what each of them gets done in a
+/// The same, step by step: `speeds` says, for those in flight by their blocks, what each of them gets done in a
 /// nanosecond, oldest first.
 fn stepped(arrivals: &Arrivals, work: impl Fn(u64) -> f64, speeds: impl Fn(&[u64]) -> Vec<f64>) -> Vec<u64> {
     let mut over = vec![0; arrivals.len()];
@@ -149,7 +149,7 @@ proptest! {
         }
         prop_assert_eq!(medium.problems(), Vec::<String>::new());
         // With one size measured, what is beyond it follows at the bandwidth of as many of that size as the device ever
-        // answers, which those under way share.
+        // answers, which those in flight share.
         let most = speeds.iter().copied().fold(0.0, f64::max);
         let alone = |blocks: u64| 1.0 + (blocks as f64 - 1.0) / most;
         let expected = stepped(

@@ -64,7 +64,7 @@ fn capacity_of(cpu: u32) -> Result<CpuCapacity, AttachError> {
     let wall_s = begun.elapsed().as_secs_f64();
     let used = (thread_time() - used_before).as_secs_f64() / wall_s;
     let stolen = CpuTimes::read(&only)?.delta_since(before).stolen.as_secs_f64() / wall_s;
-    // Some kernels count stolen time as the thread's own.
+    // Some kernels count CPU steal as the thread's own.
     Ok(CpuCapacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
 }
 

@@ -4,7 +4,7 @@
 //! of the kernel's that carries its own request to a modelled device, for one; and when the worker is done, the
 //! scheduler may let the busy program go on. It chooses again when somebody wakes up or at its next tick, up to 4 ms
 //! later (250 ticks a second are usual). A thread that outranks all others makes it choose by waking up for a moment.
-//! Of fio's reads with 16 under way on an NVMe drive at x24, beside a program that never rests, the p99 was 36 % late
+//! Of fio's reads with 16 in flight on an NVMe drive at x24, beside a program that never rests, the p99 was 36 % late
 //! without that, and 9 to 14 % with it.
 
 use std::collections::BTreeMap;

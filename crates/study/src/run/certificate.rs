@@ -155,7 +155,7 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     Certificate { verdict: latencies.verdict(&checks), checks, metrics }
 }
 
-/// How many operations were under way on average, by Little's law: from when each was really sent. Those beside the
+/// How many operations were in flight on average, by Little's law: from when each was really sent. Those beside the
 /// measured ones are clients' too.
 fn mean_in_flight(measured: &MeasuredWindow) -> f64 {
     let beside_us = measured.beside.as_ref().map_or(0.0, |background| served_us(&background.by_operation));

@@ -28,7 +28,7 @@ const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
 /// Somebody may have filled the disk for a moment, and what is there needs no room.
 const FULL_FOR: Duration = Duration::from_secs(5);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Operations that are under way when the user stops the run get this long to end. In slow motion some would wait for
+/// Operations that are in flight when the user stops the run get this long to end. In slow motion some would wait for
 /// minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 

@@ -87,7 +87,7 @@ pub(super) struct FaultSchedule {
 /// Faults that did not come, because measuring had ended before.
 type MissedFaults = Vec<String>;
 
-/// A schedule under way. Dropped, it stops.
+/// A schedule in progress. Dropped, it stops.
 pub(super) struct RunningFaults {
     served: Option<ServedStorage>,
     stop: Arc<(Mutex<bool>, Condvar)>,

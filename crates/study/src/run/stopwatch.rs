@@ -85,7 +85,7 @@ impl Stopwatch {
         let now = Instant::now();
         if let Some(begun) = window {
             state.enter(WallPart::Measure, begun.min(now));
-            // The next part is a wait for operations that were under way at its end.
+            // The next part is a wait for operations that were in flight at its end.
             state.enter(WallPart::Restore, begun.checked_add(duration).map_or(now, |end| end.min(now)));
         }
         state.enter(WallPart::Restore, now);

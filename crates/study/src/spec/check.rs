@@ -42,7 +42,7 @@ const FILESYSTEM_BYTES: u64 = 100 << 20;
 /// A pool numbers the extents of a volume, 256 KiB each, by 32 bits.
 const MAX_VOLUME_BYTES: u64 = 1 << 50;
 /// Stored bytes over the records' own, at their highest: indexes and checksums for data that is only read;
-/// garbage and a compaction under way for data that is written, by levels or universally (which rewrites
+/// garbage and a compaction in progress for data that is written, by levels or universally (which rewrites
 /// everything at once).
 const ROOM_READ_ONLY: f64 = 1.3;
 const ROOM_WRITTEN: f64 = 1.4;

@@ -203,7 +203,7 @@ impl CassandraConfig {
         if wanted > room {
             let mib = |bytes: u64| bytes.div_ceil(1 << 20);
             return Err(format!(
-                "{} clients with records of {} bytes may have {} MiB of requests under way, and a node's heap of {} MiB has room for {} MiB: \
+                "{} clients with records of {} bytes may have {} MiB of requests in flight, and a node's heap of {} MiB has room for {} MiB: \
                  expected more memory, fewer threads or smaller records",
                 load.threads,
                 load.record_bytes,

@@ -90,7 +90,7 @@ impl CassandraMemoryLayout {
         }
     }
 
-    /// The heap of requests under way on a node: each client has one, any node may have all of them, and each is there
+    /// The heap of requests in flight on a node: each client has one, any node may have all of them, and each is there
     /// some [`COPIES_OF_A_REQUEST`] times over.
     pub(super) fn request_bytes(&self, load: ClientLoad) -> u64 {
         u64::from(load.threads).saturating_mul(load.record_bytes).saturating_mul(COPIES_OF_A_REQUEST)

@@ -19,7 +19,7 @@ const METADATA_BYTES: u64 = 32 << 20;
 /// At a time. Each may hold some blocks of the cache in memory: few of them, since the budget is small.
 const REQUESTS: u32 = 64;
 const FLUSHES: u32 = 4;
-/// Memory that it takes besides its memory tier: metadata, bodies that are under way, threads. An estimate.
+/// Memory that it takes besides its memory tier: metadata, bodies that are in flight, threads. An estimate.
 pub(crate) const OWN_BYTES: u64 = 224 << 20;
 
 /// How to start it.

@@ -134,7 +134,7 @@ impl StatisticsTable {
         file.seek(SeekFrom::Start(self.read_bytes))?;
         let mut bytes = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        // The last line may be under way.
+        // The last line may be in flight.
         let complete = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |index| index + 1);
         self.read_bytes += complete as u64;
         String::from_utf8_lossy(&bytes[..complete]).lines().for_each(|line| self.take_in(line));
@@ -203,7 +203,7 @@ mod tests {
             (figures["current_cache_bytes"], figures["current_log_utilization_percent"]),
             (150.0, 60.0)
         );
-        // The line that was under way is complete now. A node that was started again has a head of its own.
+        // The line that was in flight is complete now. A node that was started again has a head of its own.
         add(1, "rg1-rn2.je.stat.csv", ",1,\n");
         add(0, "rg1-rn1.je.stat.csv", "time,I/O:nRandomWrites,Cleaning:nCleanerRuns\nz,4,1\nz,4\nz,x,-5\n");
         let figures = statistics.figures().unwrap();

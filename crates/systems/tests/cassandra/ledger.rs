@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(5);
 struct Write {
     value: Vec<u8>,
     begun: u64,
-    /// `None` while it is under way, and forever if it failed: it may be there or not.
+    /// `None` while it is in flight, and forever if it failed: it may be there or not.
     answered: Option<u64>,
 }
 

@@ -90,7 +90,7 @@ fn write_to_both(store: &JeHaStore, key_prefix: &str, absent: &str) -> Duration 
     let (mut client, began) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
         let key = format!("{key_prefix} {number}");
-        // One that was under way fails, since nobody knows whether it was done.
+        // One that was in flight fails, since nobody knows whether it was done.
         while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
             assert!(began.elapsed() < FAILOVER_LIMIT, "no writes without {absent}");
         }

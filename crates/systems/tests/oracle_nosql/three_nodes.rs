@@ -63,7 +63,7 @@ fn write_to_all_shards(store: &dyn RunningSystem, absent: &str) -> Duration {
     let (mut client, killed) = (store.connect().unwrap(), Instant::now());
     for number in 0..WRITES_AFTER {
         let key = format!("after {number}");
-        // One that was under way fails, since nobody knows whether it was done.
+        // One that was in flight fails, since nobody knows whether it was done.
         while client.insert(key.as_bytes(), &whole_record(&key)) != Ok(OperationOutcome::Found) {
             assert!(killed.elapsed() < FAILOVER_LIMIT, "no writes without {absent}");
         }

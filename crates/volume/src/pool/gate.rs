@@ -53,7 +53,7 @@ impl RequestGate {
         }
     }
 
-    /// Waits until no request is under way; those that come meanwhile wait for [`RequestGate::open`].
+    /// Waits until no request is in flight; those that come meanwhile wait for [`RequestGate::open`].
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

@@ -11,7 +11,7 @@ use underlay_storage::layers::join::{NextStep, repeat};
 use super::core::PoolCore;
 use super::extent::{ReleasedSpace, Slab, first_unit};
 
-/// Discards under way at most, over all members.
+/// Discards in flight at most, over all members.
 const MAX_UNDER_WAY: usize = 16;
 /// 1 GiB by one request at most: a longer one would hold up a member.
 const MAX_SLABS: u32 = 4096;

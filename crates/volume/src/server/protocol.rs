@@ -15,7 +15,7 @@
 //! | `{"command":"bring-back","device":"nvme-9300-max.1"}` | `{"reply":"done"}` | one that vanished or lost its power is there again; its other faults stay, and a resync is up to the client |
 //! | `{"command":"cut-power","device":"nvme-9300-max.1","cut":{"seed":1}}` | `{"reply":"cut",…}` | the device has no power, and what of its unflushed writes was lost; only where everything else has a copy of all |
 //! | `{"command":"faults"}` | `{"reply":"faults","devices":[…]}` | one `DeviceFaults` a device |
-//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
+//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything in flight has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | the devices' counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
 //! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |

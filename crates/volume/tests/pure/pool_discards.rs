@@ -64,7 +64,7 @@ fn scattered_slabs_are_discarded_few_at_a_time() {
         }
         let mut rounds = 0;
         while device.held() > 0 {
-            assert!(device.held() <= 16, "{} are under way at once", device.held());
+            assert!(device.held() <= 16, "{} are in flight at once", device.held());
             device.let_go();
             rounds += 1;
         }

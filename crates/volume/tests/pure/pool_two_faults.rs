@@ -292,7 +292,7 @@ fn flush_failed_by_one_member_is_acknowledged_without_it() {
     }
 }
 
-/// One copy of a first write is under way while the member with the other one goes, loses it, and is brought up to
+/// One copy of a first write is in flight while the member with the other one goes, loses it, and is brought up to
 /// date: the map does not have the extent yet, so it is not copied.
 #[test]
 fn first_write_overtaken_by_resync_lists_no_lost_copy() {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// No insert is under way.
+/// No insert is in progress.
 const IDLE: u64 = u64::MAX;
 
-/// One thread's insert under way, alone on its cache line.
+/// One thread's insert in progress, alone on its cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct PendingInsert(AtomicU64);
@@ -31,7 +31,7 @@ impl InsertSequence {
         }
     }
 
-    /// The number of `thread`'s next insert, which is under way from now on.
+    /// The number of `thread`'s next insert, which is in progress from now on.
     pub(crate) fn begin(&self, thread: u32) -> u64 {
         let pending = &self.pending[thread as usize].0;
         // A lower bound goes up before the number is taken: a thread that sees the number taken sees the bound.

@@ -35,7 +35,7 @@ type ValueDigest = Option<u64>;
 struct ClientWrite {
     digest: ValueDigest,
     begun: u64,
-    /// `None` while it is under way, and for good if it failed: it may be there or not.
+    /// `None` while it is in flight, and for good if it failed: it may be there or not.
     answered: Option<u64>,
 }
 

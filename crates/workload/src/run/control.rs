@@ -18,7 +18,7 @@ pub enum RunPhase {
     Connecting,
     WarmingUp,
     Measuring,
-    /// The measured time is over; operations under way are waited for.
+    /// The measured time is over; operations in flight are waited for.
     Finishing,
     Ended,
 }
@@ -76,7 +76,7 @@ pub struct RunWindow {
     pub ended: Instant,
     /// How long the warm-up before it was.
     pub warm_up: Duration,
-    /// At a rate, since when operations were under way or overdue without interruption as the window began: what stood
+    /// At a rate, since when operations were in flight or overdue without interruption as the window began: what stood
     /// still then left a backlog that was worked off inside. Absent where none were.
     pub behind_since: Option<Instant>,
 }
@@ -109,7 +109,7 @@ type StartTrigger<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 /// A run's handle, shared with its observers. Its callbacks may borrow for `'a`.
 #[derive(Default)]
 pub struct RunHandle<'a> {
-    /// Set it to end the run as soon as the operations under way are answered.
+    /// Set it to end the run as soon as the operations in flight are answered.
     pub stop: Arc<AtomicBool>,
     /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for
     /// that to be known; `None` ends the run as a stop does. Without it a run begins at once.

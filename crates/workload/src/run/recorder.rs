@@ -126,7 +126,7 @@ struct AnswerCounts {
 /// One thread's measurements. Three rules decide what counts:
 ///
 /// - throughput counts operations *answered* within the window;
-/// - latency counts operations that were *due* within it, whenever they were answered, so that what is under way at
+/// - latency counts operations that were *due* within it, whenever they were answered, so that what is in flight at
 ///   its end does not vanish; service time those *sent* within it;
 /// - errors count if either is true. They have no latency, except timeouts, which took at least as long as they did.
 #[derive(Debug)]
@@ -572,7 +572,7 @@ pub(crate) struct ThreadRecord {
     pub last_end_ns: u64,
     /// Operations that were answered before or after the window.
     pub outside: u64,
-    /// At a rate: since when operations were under way or overdue without interruption as the window began. The
+    /// At a rate: since when operations were in flight or overdue without interruption as the window began. The
     /// window's begin where none were.
     pub caught_up_ns: Option<u64>,
 }

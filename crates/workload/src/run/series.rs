@@ -34,7 +34,7 @@ pub(crate) struct IntervalSeries {
 struct ThreadIntervals {
     width_ns: u64,
     slots: Vec<IntervalSlot>,
-    /// Due within the window, and not answered within it: operations under way at its end, timeouts, and what was never
+    /// Due within the window, and not answered within it: operations in flight at its end, timeouts, and what was never
     /// sent.
     beyond: IntervalSlot,
     lateness: LatencyCounts<u64>,

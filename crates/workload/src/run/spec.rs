@@ -17,7 +17,7 @@ pub(crate) const MAX_THREADS: u32 = 4096;
 pub struct RunSpec {
     pub workload: Arc<CoreWorkload>,
     pub mix: OperationMix,
-    /// Client threads, each with a connection and one operation under way at a time.
+    /// Client threads, each with a connection and one operation in flight at a time.
     pub threads: u32,
     /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
     pub share: Option<HostShare>,

@@ -27,7 +27,7 @@ fn shown_us(value_ns: u64) -> f64 {
     histogram_of([value_ns]).quantile_us(1.0)
 }
 
-/// Nothing ends between the fifth second and the sixth: work under way, and work that begins then, goes on after it.
+/// Nothing ends between the fifth second and the sixth: work in flight, and work that begins then, goes on after it.
 fn end_of(start_ns: u64, work_ns: u64) -> u64 {
     match start_ns {
         5_000_000_000..6_000_000_000 => 6 * S + work_ns,

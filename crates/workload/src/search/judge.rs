@@ -5,7 +5,7 @@ use std::fmt;
 use underlay_record::IntegrityRecord;
 
 /// Share of the operations due that must be answered within a step for its rate to be sustained at all: the rest may be
-/// under way at its end.
+/// in flight at its end.
 const ANSWERED_SHARE: f64 = 0.99;
 /// Share of the operations that may fail.
 const ERROR_SHARE: f64 = 0.001;

@@ -61,7 +61,7 @@ pub struct DirectoryCore {
     journal: Journal,
     state: Mutex<CoreState>,
     ranges: Arc<InodeRanges>,
-    /// Held by the one commit that is under way.
+    /// Held by the one commit that is in progress.
     committing: Mutex<()>,
     /// Signalled when a commit or a discard is over.
     committed: Condvar,
@@ -82,7 +82,7 @@ struct CoreState {
     sealed_number: u64,
     /// The last transaction that is durable.
     durable_number: u64,
-    /// Blocks whose discard is under way: free soon.
+    /// Blocks whose discard is in flight: free soon.
     discarding_blocks: u64,
     /// Writes of data that the device has answered, counted.
     written: u64,

@@ -1,4 +1,4 @@
-//! Linux's native asynchronous I/O: many direct requests under way from one thread.
+//! Linux's native asynchronous I/O: many direct requests in flight from one thread.
 //!
 //! Not io_uring, which containers commonly forbid: what is profiled is often somebody's production machine.
 
@@ -38,7 +38,7 @@ const WRITE: u16 = 1;
 /// Alignment that every device is content with.
 const ALIGNMENT: usize = 4096;
 
-/// Requests under way on one file, each with its own slot and buffer.
+/// Requests in flight on one file, each with its own slot and buffer.
 pub(super) struct AioRing<'a> {
     context: libc::c_ulong,
     file: BorrowedFd<'a>,
@@ -88,7 +88,7 @@ impl<'a> AioRing<'a> {
     fn fill(&self) {
         // Some devices compress or deduplicate: with zeros they would look faster than with real data.
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
-        // SAFETY: the allocation is as long as its layout and is nobody else's; nothing is under way yet.
+        // SAFETY: the allocation is as long as its layout and is nobody else's; nothing is in flight yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.buffers, self.layout.size()) };
         for word in bytes.chunks_mut(8) {
             // Marsaglia's xorshift.
@@ -138,7 +138,7 @@ impl<'a> AioRing<'a> {
         }
     }
 
-    /// Waits for at least one request to end; returns at once when none is under way.
+    /// Waits for at least one request to end; returns at once when none is in flight.
     pub(super) fn wait(&mut self, ended: &mut Vec<AioCompletion>) -> io::Result<()> {
         if self.under_way == 0 {
             return Ok(());
@@ -177,7 +177,7 @@ impl<'a> AioRing<'a> {
 
 impl Drop for AioRing<'_> {
     fn drop(&mut self) {
-        // SAFETY: the context is ours. The call waits for what is under way, so that the kernel is done with the
+        // SAFETY: the context is ours. The call waits for what is in flight, so that the kernel is done with the
         // buffers when they are freed.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         if !self.buffers.is_null() {

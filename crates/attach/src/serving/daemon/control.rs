@@ -3,7 +3,7 @@
 //! | command | reply | meaning |
 //! | --- | --- | --- |
 //! | `{"command":"ping"}` | `{"reply":"pong","volumes":[{"name":"data","capacity_bytes":1073741824}]}` | it serves |
-//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything under way has completed; `"modelled"` goes back |
+//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything in flight has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
 //! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |

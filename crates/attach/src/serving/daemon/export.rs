@@ -1,7 +1,7 @@
 //! The export: a FUSE filesystem of one directory, in which each volume is a file of its capacity.
 //!
 //! A request becomes one request of the volume's device, and its reply is sent from the device's completion,
-//! on whichever thread that comes. So as many are under way as the kernel sends. Nothing is cached here: files
+//! on whichever thread that comes. So as many are in flight as the kernel sends. Nothing is cached here: files
 //! are opened for direct I/O, and what reads them (a loop device) asks for direct I/O as well.
 
 use std::ffi::{OsStr, OsString};
@@ -23,7 +23,7 @@ use super::control::VolumeInfo;
 /// Names and sizes never change, so the kernel may believe them for as long as it likes.
 pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
-/// Requests that the kernel may have under way in the background, which direct I/O is: above the 128 that a loop
+/// Requests that the kernel may have in flight in the background, which direct I/O is: above the 128 that a loop
 /// device queues, several times, so that a storage of many volumes is not held back here.
 const MAX_BACKGROUND_REQUESTS: u16 = 1024;
 

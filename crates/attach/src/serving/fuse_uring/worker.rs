@@ -39,7 +39,7 @@ struct UringShared {
 }
 
 /// The memory of a worker's entries: their headers, and after them their payloads. An entry belongs to one owner at a
-/// time: while its request is under way that is the reply (`FuseReply`), otherwise the worker or the kernel.
+/// time: while its request is in flight that is the reply (`FuseReply`), otherwise the worker or the kernel.
 struct EntryArea {
     memory: SharedMapping,
     payloads_at: usize,

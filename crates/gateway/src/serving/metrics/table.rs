@@ -355,7 +355,7 @@ pub(super) static FIGURES: [(MetricFamily, FigureSamples); 43] = [
         MetricFamily::counter(
             "underlay_gateway_block_joined_total",
             &["bucket", "prefix"],
-            "Misses that waited for a request that was under way.",
+            "Misses that waited for a request that was in flight.",
         ),
         Labelled(|status, add| {
             for prefix in &status.prefixes {

@@ -188,7 +188,7 @@ impl NamespaceInfo {
     /// A flush that succeeds says that everything answered before it is durable: not as long as something of that is
     /// lost, nor when it was lost in the meantime.
     fn flush(self: &Arc<NamespaceInfo>, done: CompletionCallback) {
-        // Before the flush goes out: a loss found while it is under way has to fail it.
+        // Before the flush goes out: a loss found while it is in flight has to fail it.
         let losses = self.losses.load(Ordering::SeqCst);
         let had_lost = self.record().has_lost();
         let namespace = Arc::clone(self);
@@ -449,7 +449,7 @@ fn lost_blocks() -> String {
 ///
 /// A request longer than the controller takes at once goes in several commands. A discarded range reads as zeros.
 /// While a lost connection is looked for, requests wait; when it is not found in time they fail with
-/// [`DeviceError::Gone`]. Commands under way are sent again, and so are writes that no flush had covered yet: a target
+/// [`DeviceError::Gone`]. Commands in flight are sent again, and so are writes that no flush had covered yet: a target
 /// that died may have lost them. Writes that it refuses then are lost: flushes, and reads of them, fail until they are
 /// written again. One host at a time may write to a namespace.
 #[derive(Clone)]
@@ -471,7 +471,7 @@ impl RemoteDevice {
         self.namespace.nsid
     }
 
-    /// Of data that is kept to be written again or is under way, for all handles together. Writes that wait to be sent
+    /// Of data that is kept to be written again or is in flight, for all handles together. Writes that wait to be sent
     /// are not in it.
     pub fn kept_bytes(&self) -> usize {
         self.namespace.record().held_bytes()

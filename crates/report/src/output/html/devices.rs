@@ -180,7 +180,7 @@ const TRACES: [DeviceTrace; 4] = [
         true,
         quantity::bytes,
     ),
-    ("Queue depth", "under way", |sample| sample.queue_depth, true, |depth| quantity::number(depth, 2)),
+    ("Queue depth", "in flight", |sample| sample.queue_depth, true, |depth| quantity::number(depth, 2)),
     ("Busy time", "share of time", |sample| sample.busy, false, quantity::percent),
 ];
 

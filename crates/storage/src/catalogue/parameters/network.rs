@@ -19,7 +19,7 @@ parameters! {
         message_bytes: Whole in 0.0 to 1e6,
         /// The work of sending and receiving one message, which the next must wait for.
         message_us: All in 0.0 to 1e6,
-        /// Commands that may be under way; more wait on this side.
+        /// Commands that may be in flight; more wait on this side.
         queue_depth: Whole in 1.0 to 65536.0,
         /// Each command's processing at the target; commands overlap in it.
         target_us: All in 0.0 to 1e6,

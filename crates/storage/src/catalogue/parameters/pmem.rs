@@ -31,7 +31,7 @@ parameters! {
         /// To the first byte.
         read_latency_us: {SourcedDistribution} in 0.0 to 10000.0,
         write_latency_us: {SourcedDistribution} in 0.0 to 10000.0,
-        /// Bandwidth over all requests by the number of them that are under way.
+        /// Bandwidth over all requests by the number of them that are in flight.
         read_mb_s_by_requests: {SourcedCurve} in 1.0 to 1000000.0,
         write_mb_s_by_requests: {SourcedCurve} in 1.0 to 1000000.0,
     }

@@ -53,7 +53,7 @@ fn us(us: u64) -> ModelTime {
     ModelTime::from_ns(us * 1000)
 }
 
-/// Carries the model on until nothing is under way.
+/// Carries the model on until nothing is in flight.
 fn run(model: &mut FaultyModel) -> Vec<FinishedRequest> {
     let mut finished = Vec::new();
     while let Some(next) = model.next_completion() {

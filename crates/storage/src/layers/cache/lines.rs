@@ -25,7 +25,7 @@ pub(super) struct CacheLine {
     pub journalled: bool,
     /// Asked for since the clock's hand came by.
     used: bool,
-    /// Reads under way from the slot.
+    /// Reads in flight from the slot.
     pub pins: u16,
     /// The slot's dirty data is being overwritten: its content changes once more.
     pub writing: bool,

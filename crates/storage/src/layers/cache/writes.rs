@@ -194,7 +194,7 @@ impl CacheState {
         let slot = match lines.find(block) {
             Some(slot) if matches!(lines.get(slot).standing, LineState::Dirty | LineState::Releasing) => {
                 lines.touch(slot, true);
-                // At once: one that became clean while this is under way could be given to another block.
+                // At once: one that became clean while this is in flight could be given to another block.
                 lines.set_standing(slot, LineState::Dirty);
                 return RequestSource::Fast(slot);
             }

@@ -159,7 +159,7 @@ impl MirrorInner {
         for index in lost {
             let inner = Arc::clone(self);
             let answered = move |completion: DeviceCompletion| {
-                // Under one lock: later writes go to the member too, and those under way are marked, so what
+                // Under one lock: later writes go to the member too, and those in flight are marked, so what
                 // it has missed is complete.
                 let (attempt, missed) = {
                     let mut state = inner.lock();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) struct MirrorSnapshot {
     /// Counts changes of who is in and who is out; 0 for a mirror that was never opened.
     pub epoch: u64,
-    /// Regions that may differ between members, because writes to them were under way.
+    /// Regions that may differ between members, because writes to them were in flight.
     pub marked: BTreeSet<u32>,
     /// By member: whether it is left out.
     pub out: Vec<bool>,

@@ -61,7 +61,7 @@ impl WriteStall {
         self.due_bytes += length_bytes;
         if self.due_bytes >= self.every_bytes {
             self.due_bytes %= self.every_bytes;
-            // The next stall begins when the one under way is over.
+            // The next stall begins when the one in progress is over.
             (self.since_ns, self.until_ns) = match now_ns < self.until_ns {
                 true => (self.since_ns, self.until_ns + self.span_ns),
                 false => (now_ns, now_ns + self.span_ns),

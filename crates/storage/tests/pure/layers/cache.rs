@@ -34,7 +34,7 @@ fn second_read_comes_from_fast_device() {
 }
 
 /// Found by the property of trees: a write to a slot that was just being released. The slot
-/// became clean under way, and could be given to another block.
+/// became clean in flight, and could be given to another block.
 #[test]
 fn slot_being_written_is_not_reused() {
     let write = |first, count, fua| Step::Write { first, count, noise: false, fua };

@@ -143,7 +143,7 @@ impl QueuedDevice {
     }
 
     /// What is on the medium after the power failed now: of the sectors not flushed any version, of the
-    /// requests under way any part.
+    /// requests in flight any part.
     pub(crate) fn cut(&self, pick: &mut Pick) -> Vec<u8> {
         let mut state = self.lock();
         let queue = std::mem::take(&mut state.queue);

@@ -9,7 +9,7 @@ use super::mean_in_flight;
 
 /// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
-/// So many times those under way on average, and a few more, may be answered beyond what was due: their number is never
+/// So many times those in flight on average, and a few more, may be answered beyond what was due: their number is never
 /// the same at both edges.
 const BACKLOG_PER_IN_FLIGHT: f64 = 4.0;
 const FEW_OPERATIONS: f64 = 5.0;
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn operations_in_flight_at_edges_are_noise() {
         assert!(passes(1_600, 1_600));
-        assert!(passes(1_610, 1_600), "two under way on average, and more at first");
+        assert!(passes(1_610, 1_600), "two in flight on average, and more at first");
         assert!(passes(1_590, 1_600), "and more at last");
         assert!(passes(25, 20), "a low rate");
         assert!(!passes(60, 20));

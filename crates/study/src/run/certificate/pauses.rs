@@ -76,7 +76,7 @@ fn tail_problem(
     let hit = match open_loop {
         // All that were due meanwhile.
         true => stopped_share(record) * operations,
-        // Those that were under way.
+        // Those that were in flight.
         false => mean_in_flight(measured) * pauses as f64,
     };
     let us = &measured.latency.us;

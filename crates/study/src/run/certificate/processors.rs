@@ -8,7 +8,7 @@ use crate::machine::SMALL_SHARE;
 
 /// The share of due CPU time that a system may want and not get.
 const LOST_TOLERANCE: f64 = 0.05;
-/// The emulation's CPUs may be this busy, stolen time included, where nobody knows who waited for them: beyond, they
+/// The emulation's CPUs may be this busy, CPU steal included, where nobody knows who waited for them: beyond, they
 /// had no time left. The thread that paces devices spins for the last microseconds before a reply, so that a good part
 /// of it is no work.
 const EMULATION_LIMIT: f64 = 0.97;
@@ -19,7 +19,7 @@ const EMULATION_WAITED_TOLERANCE: f64 = 0.10;
 /// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A
 /// quiet host has 1 to 4 % of it: the kernel's own work on the devices is others' too.
 const WAITED_TOLERANCE: f64 = 0.10;
-/// With fewer operations under way than this, most who wait for the emulation's CPUs hold up none of them: only where
+/// With fewer operations in flight than this, most who wait for the emulation's CPUs hold up none of them: only where
 /// these have no time left as well do they count, and as if there were as many.
 const FEW_OPERATIONS: f64 = 0.5;
 /// In so many of its periods a system uses up its quota that is held up by its cores.

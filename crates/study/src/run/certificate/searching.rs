@@ -16,7 +16,7 @@ pub struct SearchObservation {
     pub pauses: PauseRecord,
     /// Processes that stood still in a single step, in words: that is little beside the whole search.
     pub stopped: Option<String>,
-    /// As many operations were under way at most.
+    /// As many operations were in flight at most.
     pub threads: u32,
 }
 
@@ -24,7 +24,7 @@ pub struct SearchObservation {
 pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         DeviceLatencies::new(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    // How many operations were under way is not known, but that they were no more than threads: a CPU without any time
+    // How many operations were in flight is not known, but that they were no more than threads: a CPU without any time
     // left is a doubt, too.
     let of_cpus = searching.cpu.iter().flat_map(|cpu| {
         let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);

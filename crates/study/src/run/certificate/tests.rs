@@ -370,7 +370,7 @@ fn slower_motion_fixes_lateness() {
     let late = certificate_of(&devices, 50_000.0, 0.0);
     let found = too_fast(&late, &devices, &[], 8.0, &[]).unwrap().finding;
     assert!(found.starts_with("device latency mean: modelled 1.000 ms"), "{found}");
-    // Nobody knows what stolen time did to a system that may have all CPUs.
+    // Nobody knows what CPU steal did to a system that may have all CPUs.
     assert_eq!(mended(&certificate_of(&[device(1000, 1000)], 50_000.0, 0.5)), None);
 }
 

@@ -39,7 +39,7 @@ impl OpenPool {
             return Err(not_now(device, "the pool could not record that it goes on without it"));
         }
         let survival = stack.cut_power(&[device], cut);
-        // Even if that failed. Requests that were under way have failed there and are answered by the others.
+        // Even if that failed. Requests that were in flight have failed there and are answered by the others.
         self.pool.check_journal();
         let _ = self.pool.flush();
         survival.map_err(|error| {

@@ -71,7 +71,7 @@ impl VolumeModel {
         self.known.lock().unwrap().blocks.len()
     }
 
-    /// A write, or a discard if the content is zero. What has something under way already is left alone: its
+    /// A write, or a discard if the content is zero. What has something in flight already is left alone: its
     /// outcome would be anyone's guess.
     pub(crate) fn change(&self, block: usize, blocks: usize, content: u64, fua: bool) {
         let Some(handle) = &self.handle else { return };
@@ -128,7 +128,7 @@ impl VolumeModel {
         handle.submit(DeviceRequest::Flush, Box::new(done));
     }
 
-    /// With nothing under way: what it holds, which must be what was written last.
+    /// With nothing in flight: what it holds, which must be what was written last.
     pub(crate) fn verify(&self, name: &str) -> Vec<u64> {
         let handle = self.handle.as_ref().expect("a handle");
         let found = read_all(handle);

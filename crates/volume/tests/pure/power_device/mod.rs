@@ -122,7 +122,7 @@ impl Supply {
         true
     }
 
-    /// The power fails now: of the requests under way any part happens.
+    /// The power fails now: of the requests in flight any part happens.
     pub(crate) fn cut(&self) {
         self.left.store(0, Ordering::SeqCst);
         for (shared, request, _, done) in std::mem::take(&mut *self.queue.lock().unwrap()) {

@@ -76,7 +76,7 @@ impl DirectoryCore {
             offset_bytes: run.start * BLOCK_BYTES,
             length_bytes: run.count * BLOCK_BYTES,
         };
-        // Weak: a request under way must not keep the file system alive after its last user is gone.
+        // Weak: a request in flight must not keep the file system alive after its last user is gone.
         let core = Weak::clone(&self.itself);
         let discarded = move |_| {
             let Some(core) = core.upgrade() else { return };

@@ -25,7 +25,7 @@ pub struct WriteOptions {
     pub drop_privileges: bool,
 }
 
-/// Requests under way: what they came to, and what was read.
+/// Requests in flight: what they came to, and what was read.
 type PendingRequests = CompletionJoin<(CoreResult, Vec<u8>)>;
 
 fn requests(

@@ -33,7 +33,7 @@ pub(super) struct PlacedBlocks {
     pub run: BlockRun,
 }
 
-/// The scope of a flush that is under way.
+/// The scope of a flush that is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushScope {
     written: u64,

@@ -510,7 +510,7 @@ impl DirectoryCore {
             volatile.removing = true;
         }
         let core = Arc::clone(self);
-        // Requests under way go first.
+        // Requests in flight go first.
         self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |lock| {
             let mut state = core.state();
             state.give_back_reservation(inode);

@@ -104,7 +104,7 @@ proptest! {
         check(&core);
     }
 
-    /// Requests that share blocks, all under way at once and answered in any order: each of them shows.
+    /// Requests that share blocks, all in flight at once and answered in any order: each of them shows.
     #[test]
     fn concurrent_writes_keep_all_bytes(
         lengths in proptest::collection::vec(1..9000_usize, 1..12),
