@@ -423,7 +423,11 @@ impl BlockCache {
             let (number, is_joined) = (claimed.number, claimed.is_joined);
             match claimed.outcome().await {
                 // That request began before this one: the store may have been well again by then.
-                Err(GatewayError::Store(_) | GatewayError::StoreAway(_)) if is_joined => anew.push(number),
+                Err(GatewayError::Store(_) | GatewayError::StoreAway(_) | GatewayError::Busy(_))
+                    if is_joined =>
+                {
+                    anew.push(number)
+                }
                 outcome => found[(number - first) as usize] = Some(outcome?),
             }
         }

@@ -143,7 +143,9 @@ impl StreamingBlock {
         match self.engine.piece(&self.name, &self.resolved, rest()).await {
             // The request that was to bring it may have failed so, and it is too late for a status that tells the
             // client.
-            Err(GatewayError::Store(reason) | GatewayError::StoreAway(reason)) => {
+            Err(
+                GatewayError::Store(reason) | GatewayError::StoreAway(reason) | GatewayError::Busy(reason),
+            ) => {
                 tracing::debug!("the rest of {} is asked for again: {reason}", self.name);
                 self.engine.piece(&self.name, &self.resolved, rest()).await
             }

@@ -60,6 +60,9 @@ impl SourceConditions {
     }
 }
 
+/// No upload has this name.
+const NO_UPLOAD: &str = "";
+
 impl GatewayEngine {
     /// Copies an object, or gives one other headers in its place.
     ///
@@ -122,6 +125,10 @@ impl GatewayEngine {
                     check_shareable(kind, &record.headers, &record.tags)?;
                 }
                 change.set_object(&object, Some(&record))?;
+                // An object of parts without a maker is one that an earlier version completed.
+                if !record.part_sizes_bytes.is_empty() {
+                    change.set_maker(&object, NO_UPLOAD, version)?;
+                }
                 change.mark_pending(&object)?;
                 Ok(WriteReceipt {
                     etag: record.etag.clone(),

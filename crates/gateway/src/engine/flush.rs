@@ -152,7 +152,7 @@ impl GatewayEngine {
             None => work.await,
         };
         if following.is_some() && outcome.is_err() && state.backend.kind == BackendKind::Directory {
-            state.backend.clear_folders_above(&name.key).await;
+            state.backend.clear_folders_above(&name.key, state.folders_of_others(&name.key)).await;
         }
         outcome
     }

@@ -1,5 +1,6 @@
 //! Listings: from the metadata where a prefix is ours alone, and from the store, merged in, where others write as well.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 
@@ -13,7 +14,9 @@ use super::{BucketState, GatewayEngine};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{ObjectHeaders, ObjectRecord};
 use crate::ownership::OwnerShare;
-use crate::store::{BackendKind, StoredInfo, folder_of, has_own_name, holds_escaped, is_behind_escaped};
+use crate::store::{
+    BackendKind, MAX_KEY_BYTES, StoredInfo, folder_of, has_own_name, holds_escaped, is_behind_escaped,
+};
 
 /// The largest character. Few keys have it, so what a prefix and this one make is behind nearly all keys with that
 /// prefix, and never behind a key without it. It is a character that keys may have, so a listing that goes on from
@@ -21,7 +24,9 @@ use crate::store::{BackendKind, StoredInfo, folder_of, has_own_name, holds_escap
 const LAST: char = '\u{10ffff}';
 
 /// Folders of an S3 store that one request asks about at the same time.
-const LISTINGS_AT_ONCE: usize = 16;
+const FOLDERS_A_STEP: usize = 8;
+/// Requests that do so at the same time: connections to stores are few.
+pub(super) const FOLDER_STEPS: usize = 8;
 
 /// Groups keys that come in order.
 struct KeyGrouping<'a> {
@@ -44,6 +49,21 @@ impl KeyGrouping<'_> {
             None => true,
             Some(after) => key > after.as_str() && self.group_of(key) != Some(after.as_str()),
         }
+    }
+
+    /// Whether the page has nothing more from the folder of this name, of which one key has been looked at.
+    fn is_over(&self, names: &FirstNames, folder: &str) -> bool {
+        let after = self.request.after.as_deref();
+        let is_before_page = after.is_some_and(|after| after > folder && !after.starts_with(folder));
+        // All of the folder has this name or a later one.
+        let group = self.group_of(folder);
+        let first = group.unwrap_or(folder);
+        let last = self.entries.last().filter(|_| self.is_full()).map(ListEntry::name);
+        let last_of_names = names.shown.last_key_value().filter(|_| names.shown.len() > self.request.most);
+        let is_behind_page = last.is_some_and(|last| first > last)
+            || last_of_names.is_some_and(|(last, _)| first > last.as_str());
+        let is_shown = group.is_some_and(|group| Some(group) == after || names.shown.contains_key(group));
+        is_before_page || is_behind_page || is_shown
     }
 
     /// Whether a key that the store has belongs to the listing of what others write as well.
@@ -90,6 +110,13 @@ impl FirstNames {
         }
     }
 
+    fn merge(&mut self, most: usize, other: FirstNames) {
+        self.shown.extend(other.shown);
+        while self.shown.len() > most + 1 {
+            self.shown.pop_last();
+        }
+    }
+
     fn into_entries(self) -> impl Iterator<Item = ListEntry> {
         self.shown.into_iter().map(|(name, object)| match object {
             Some(object) => ListEntry::Object(name, Box::new(shortened(record_of(&object)))),
@@ -102,6 +129,16 @@ impl FirstNames {
 fn sort_names(entries: &mut Vec<ListEntry>) {
     entries.sort_by(|a, b| a.name().cmp(b.name()));
     entries.dedup_by(|a, b| a.name() == b.name());
+}
+
+/// No key is as long as this request's beginning may be: what is behind that length decides nothing.
+fn with_short_beginning(request: &ListRequest) -> Cow<'_, ListRequest> {
+    let Some(after) = request.after.as_ref().filter(|after| after.len() > MAX_KEY_BYTES + 1) else {
+        return Cow::Borrowed(request);
+    };
+    let end = (MAX_KEY_BYTES + 1..after.len()).find(|end| after.is_char_boundary(*end));
+    let after = after[..end.unwrap_or(after.len())].to_owned();
+    Cow::Owned(ListRequest { after: Some(after), ..request.clone() })
 }
 
 /// The least text that comes behind everything with this prefix; `None` where nothing does.
@@ -142,6 +179,11 @@ impl GatewayEngine {
     /// When the bucket is not there, or its store has to be asked and does not answer.
     pub async fn list(&self, bucket: &str, request: &ListRequest) -> GatewayResult<ListPage> {
         let state = self.bucket(bucket)?;
+        if request.prefix.len() > MAX_KEY_BYTES {
+            return Ok(ListPage::default());
+        }
+        let request = with_short_beginning(request);
+        let request = request.as_ref();
         let mut entries = match self.shares(bucket, &request.prefix)? {
             None => self.list_ours(&state, request, |_| true)?,
             Some(shares) => self.list_shares(bucket, request, shares).await?,
@@ -329,14 +371,21 @@ impl GatewayEngine {
         }
         let mut folders = half_listed_folders(&grouping);
         folders.extend(passed_over);
-        let listings = folders.iter().map(|folder| state.backend.list_escaped(folder));
-        let listings = listings.collect::<GatewayResult<Vec<_>>>()?;
-        // One after the other they would take as long as a folder is deep.
-        let mut listed = futures_util::stream::iter(listings).flatten_unordered(LISTINGS_AT_ONCE);
-        while let Some(entry) = listed.next().await {
-            let (key, object) = entry?;
-            if !is_own(&key) && grouping.is_wanted(state, &key) {
-                out_of_order.add(&grouping, key, object);
+        // Outer ones come first. One after the other they would take as long as a folder is deep.
+        let mut folders: Vec<String> = folders.into_iter().collect();
+        while !folders.is_empty() {
+            let deeper_folders = folders.split_off(folders.len().min(FOLDERS_A_STEP));
+            let _permit = self.folder_steps.acquire().await;
+            let listed = folders.iter().map(|folder| list_escaped(state, &grouping, folder, &is_own));
+            for names in futures_util::future::try_join_all(listed).await? {
+                out_of_order.merge(request.most, names);
+            }
+            folders = deeper_folders;
+            // A text to begin after may name hundreds that are not there.
+            if let Some(next) = folders.first().cloned()
+                && state.backend.list(&next)?.next().await.transpose()?.is_none()
+            {
+                folders.retain(|folder| !folder.starts_with(&next));
             }
         }
         let mut entries = grouping.entries;
@@ -344,6 +393,39 @@ impl GatewayEngine {
         sort_names(&mut entries);
         entries.truncate(request.most + 1);
         Ok(entries)
+    }
+}
+
+/// What a page shows of the objects in a folder of an S3 store that have other names there.
+async fn list_escaped(
+    state: &BucketState,
+    grouping: &KeyGrouping<'_>,
+    folder: &str,
+    is_own: &impl Fn(&str) -> bool,
+) -> GatewayResult<FirstNames> {
+    let (mut names, mut passed) = (FirstNames::default(), None::<String>);
+    loop {
+        let mut listed = state.backend.list_escaped(folder, passed.as_deref())?;
+        let mut is_over = None;
+        while let Some(entry) = listed.next().await {
+            let (key, object) = entry?;
+            let segment = key.get(folder.len()..).and_then(|rest| Some((rest, rest.find('/')?)));
+            let segment = segment.map(|(rest, end)| rest[..end].to_owned());
+            if !is_own(&key) && grouping.is_wanted(state, &key) {
+                names.add(grouping, key, object);
+            }
+            // The rest of the folder with this name is passed over by asking behind it, once.
+            if let Some(segment) = segment.filter(|segment| passed.as_ref() != Some(segment))
+                && grouping.is_over(&names, &format!("{folder}{segment}/"))
+            {
+                is_over = Some(segment);
+                break;
+            }
+        }
+        match is_over {
+            Some(segment) => passed = Some(segment),
+            None => return Ok(names),
+        }
     }
 }
 
@@ -361,14 +443,16 @@ fn half_listed_folders(grouping: &KeyGrouping<'_>) -> BTreeSet<String> {
     for (name, is_begin) in [(after, true), (last, false)] {
         let Some(name) = name.filter(|name| name.starts_with(folder)) else { continue };
         let slashes = name.match_indices('/').map(|(end, _)| end + 1).filter(|end| *end > folder.len());
+        let mut looked_at = folder.len();
         for begin in std::iter::once(folder.len()).chain(slashes) {
             let (above, rest) = name.split_at(begin);
             // The page has had all of a group, and the folder above has all of one with another name.
             let is_listed =
                 grouping.group_of(above).is_some_and(|group| [after, last].contains(&Some(group)));
-            if above != folder && (is_listed || !has_own_name(&above[folder.len()..])) {
+            if above != folder && (is_listed || !has_own_name(&above[looked_at..])) {
                 break;
             }
+            looked_at = begin;
             // What begins before that place comes by it, and what ends behind it has.
             if is_behind_escaped(rest) == is_begin {
                 folders.insert(above.to_owned());

@@ -82,7 +82,7 @@ use crate::memory::MemoryBudget;
 use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend, remove_empty_above};
+use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend, remove_empty_above, remove_unfinished};
 use crate::supervision::LoopSupervisor;
 use entries::UploadEntries;
 use queue::FlushQueue;
@@ -162,6 +162,8 @@ pub struct GatewayEngine {
     keeping: tokio::sync::Mutex<()>,
     /// Requests that wait for room.
     waiting: room::RoomQueue,
+    /// Of listings that ask stores about several folders at once.
+    folder_steps: tokio::sync::Semaphore,
     /// Contents that the log has already named as withheld by the store.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -260,17 +262,26 @@ impl BucketState {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
-        let is_ours = self.is_exclusive(key);
+        let (is_ours, kept_folders) = (self.is_exclusive(key), self.folders_of_others(key));
         crate::blocking::spawn_blocking(move || {
-            // A kill may have come between the file's removal and theirs. Others may be about to use theirs.
+            // A kill may have come between the file's removal and theirs, or while the file was written. Nobody else
+            // writes to the name now.
             if is_ours {
-                remove_empty_above(&directory, &path);
+                remove_unfinished(&directory, &path);
+                remove_empty_above(&directory, &path, kept_folders);
             }
             sync_above(&directory, path.as_ref())
         })
         .await
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
+    }
+
+    /// How many of the folders above a key, from the outermost on, have keys that others write as well.
+    pub(crate) fn folders_of_others(&self, key: &str) -> usize {
+        let folders = key.match_indices('/').map(|(end, _)| &key[..=end]);
+        let is_theirs = |(_, folder): &(usize, &str)| !self.is_exclusive_below(folder);
+        folders.enumerate().filter(is_theirs).last().map_or(0, |(index, _)| index + 1)
     }
 
     /// Whether all keys with the prefix are ours alone.
@@ -469,6 +480,7 @@ impl GatewayEngine {
             late_places: LatePlaces::new(entries::most_late_names(memory_bytes)),
             keeping: tokio::sync::Mutex::default(),
             waiting: room::RoomQueue::default(),
+            folder_steps: tokio::sync::Semaphore::new(list::FOLDER_STEPS),
             told: Mutex::default(),
             _lock: lock,
             supervisor,

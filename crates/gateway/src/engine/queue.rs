@@ -66,6 +66,8 @@ struct FlushItem {
     /// Whether there is something else to store than at the last attempt.
     is_renewed: bool,
     blocked_since: Option<Instant>,
+    /// Whether something in its way went during the present attempt, which may be too late for it.
+    is_hastened: bool,
     /// Whether it can't be flushed before an earlier request has landed, or can't land any more.
     waits: bool,
     /// The contents of the store's object until a flush overwrites it. Some may be reading it still.
@@ -225,10 +227,21 @@ impl FlushQueue {
         let failing = state.failing.iter().take(MAX_LOOKED_AT).map(|(_, name)| name);
         let nested =
             failing.filter(|name| name.bucket == removed.bucket && are_nested(&name.key, &removed.key));
-        let names: Vec<ObjectName> = nested.cloned().collect();
         let now = Instant::now();
+        // One that is due keeps its place.
+        let is_later = |name: &&ObjectName| state.items.get(*name).is_some_and(|item| item.due > now);
+        let names: Vec<ObjectName> = nested.filter(is_later).cloned().collect();
         for name in &names {
             state.set_due(name, now);
+        }
+        let attempted = state.under_way.iter();
+        let attempted =
+            attempted.filter(|name| name.bucket == removed.bucket && are_nested(&name.key, &removed.key));
+        let attempted: Vec<ObjectName> = attempted.cloned().collect();
+        for name in &attempted {
+            if let Some(item) = state.items.get_mut(name) {
+                item.is_hastened = true;
+            }
         }
         drop(state);
         if !names.is_empty() {
@@ -373,6 +386,7 @@ impl FlushQueue {
             if std::mem::take(&mut item.is_renewed) {
                 (item.attempts, item.refusals) = (0, 0);
             }
+            let is_hastened = std::mem::take(&mut item.is_hastened);
             let due = match attempt {
                 // Still there: a newer version came meanwhile, and may have time.
                 AttemptOutcome::Done => {
@@ -398,7 +412,10 @@ impl FlushQueue {
                         // The client may be gone.
                         let _ = waiter.send(Err(failure.error.clone()));
                     }
-                    now + failure.cause.pause(item.attempts, state.is_hurried)
+                    match is_hastened {
+                        true => now,
+                        false => now + failure.cause.pause(item.attempts, state.is_hurried),
+                    }
                 }
             };
             item.due = due;
@@ -445,6 +462,7 @@ impl FlushQueueState {
             refusals: 0,
             failed: None,
             is_renewed: false,
+            is_hastened: false,
             blocked_since: None,
             waits: false,
             formers: Vec::new(),

@@ -384,9 +384,9 @@ impl GatewayEngine {
         let view = self.metadata.view()?;
         let maker = view.maker(name)?;
         let made = view.object(name)?.filter(|record| match &maker {
-            Some((maker, version)) => maker == upload && *version == record.version,
+            Some((maker, version)) if *version == record.version => maker == upload,
             // Earlier versions did not note the maker: the ETag of the parts alone tells.
-            None => !record.part_sizes_bytes.is_empty(),
+            _ => !record.part_sizes_bytes.is_empty(),
         });
         drop(view);
         let stored = completed_before(made, parts)?;

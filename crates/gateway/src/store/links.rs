@@ -13,6 +13,8 @@ use crate::errors::{GatewayError, GatewayResult};
 
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
+/// Unfinished files of one name that are looked for.
+const MAX_UNFINISHED: u32 = 1000;
 
 /// What a path leads to, as far as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +71,28 @@ pub(super) fn walk(root: &std::path::Path, path: &Path) -> GatewayResult<PathEnd
     Ok(end)
 }
 
-/// Removes the directories above a path that are empty, as `object_store` does behind a file that it removes. A writer
-/// who is about to use one makes it again.
-pub(crate) fn remove_empty_above(root: &std::path::Path, path: &Path) {
+/// Removes the directories above a path that are empty, as `object_store` does behind a file that it removes, but not
+/// the outermost `kept_folders` ones. A writer who is about to use one makes it again.
+pub(crate) fn remove_empty_above(root: &std::path::Path, path: &Path, kept_folders: usize) {
     let whole = root.join(path.as_ref());
-    for folder in whole.ancestors().skip(1).take_while(|folder| folder.starts_with(root) && *folder != root) {
+    let depth = path.as_ref().split('/').count() - 1;
+    for folder in whole.ancestors().skip(1).take(depth.saturating_sub(kept_folders)) {
         match std::fs::remove_dir(folder) {
             Ok(()) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Removes what interrupted writes to a path have left beside it: `object_store` writes a file `k` under the name `k#1`
+/// first, or another number. It would keep the directory from being empty, and another object from having its name.
+pub(crate) fn remove_unfinished(root: &std::path::Path, path: &Path) {
+    for number in 0..MAX_UNFINISHED {
+        match std::fs::remove_file(root.join(format!("{path}#{number}"))) {
+            Ok(()) => {}
+            // Links begin with 0, and files with 1.
+            Err(error) if number == 0 && error.kind() == ErrorKind::NotFound => {}
             Err(_) => return,
         }
     }

@@ -22,9 +22,9 @@ mod wire;
 pub(crate) use confirm::{EtagFingerprint, bare};
 pub(crate) use late::{LatePlaces, LateRequests, RecalledRequest, RequestEffect, SendPermit, SentNotes};
 pub(crate) use leftovers::{DirectoryWriters, look_through};
-pub(crate) use links::remove_empty_above;
+pub(crate) use links::{remove_empty_above, remove_unfinished};
+pub(crate) use names::{MAX_KEY_BYTES, OWNERS, folder_of, has_own_name, holds_escaped, is_behind_escaped};
 pub use names::{NameError, key_of, path_of};
-pub(crate) use names::{OWNERS, folder_of, has_own_name, holds_escaped, is_behind_escaped};
 pub use one_name::{MakeMedium, NameDirectory};
 pub(crate) use open::{EndpointAccess, create_below, open};
 pub(crate) use place::{FolderContents, PlaceFinding};
@@ -219,9 +219,10 @@ impl StoreBackend {
         let answers_before = root.answers();
         let acquiring = Arc::clone(&root.looks).acquire_owned();
         let Ok(place) = tokio::time::timeout(CHECK_TIMEOUT, acquiring).await else {
-            if root.answers() == answers_before {
-                root.note_hanging();
+            if root.answers() > answers_before {
+                return Err(GatewayError::Busy("the store's directory is busy: try again later".to_owned()));
             }
+            root.note_hanging();
             return Err(root::not_there());
         };
         let looking = async {
@@ -501,13 +502,13 @@ impl StoreBackend {
     }
 
     /// Takes away the empty directories above an object that could not be stored in a directory: another one could not
-    /// have their names. Only for a prefix that is ours alone, since others may be about to use theirs.
-    pub(crate) async fn clear_folders_above(&self, key: &str) {
+    /// have their names. The outermost `kept_folders` ones stay: others may be about to use theirs.
+    pub(crate) async fn clear_folders_above(&self, key: &str, kept_folders: usize) {
         let Ok(path) = self.locate(key) else { return };
         let cleared = self.check_root(move |root| {
             root.check()?;
             links::check(root.path(), &path)?;
-            links::remove_empty_above(root.path(), &path);
+            links::remove_empty_above(root.path(), &path, kept_folders);
             Ok(())
         });
         // The next failure there, or the next deletion, does it again.
@@ -536,7 +537,8 @@ impl StoreBackend {
         &self,
         prefix: &str,
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
-        Ok(self.look_through(self.listed_from(self.folder_of(prefix)?, None)))
+        let Some(folder) = self.folder_of(prefix)? else { return Ok(self.list_nothing()) };
+        Ok(self.look_through(self.listed_from(folder, None)))
     }
 
     /// The same of an S3 store, from shortly before the first object that has its own name and the prefix. The others
@@ -546,34 +548,49 @@ impl StoreBackend {
         prefix: &str,
         after: Option<&str>,
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
-        let folder = self.folder_of(prefix)?;
+        let Some(folder) = self.folder_of(prefix)? else { return Ok(self.list_nothing()) };
         let begin = names::offset_before(folder.as_ref(), last_segment(prefix));
         let after = after.and_then(|after| offset_of(folder.as_ref(), prefix, after)).max(begin);
         Ok(self.look_through(self.listed_from(folder, after)))
     }
 
     /// Objects of an S3 store in the prefix's folder whose own name can't be in a path, nor that of a folder there.
-    /// They come before most others, or behind them, so where a listing begins at a prefix it does not have them.
+    /// They come before most others, or behind them, so where a listing begins at a prefix it does not have them. Those
+    /// in the folder `passed` and before it are left out.
     pub(crate) fn list_escaped(
         &self,
         prefix: &str,
+        passed: Option<&str>,
     ) -> GatewayResult<BoxStream<'static, GatewayResult<(String, StoredInfo)>>> {
-        let folder = self.folder_of(prefix)?;
+        let Some(folder) = self.folder_of(prefix)? else { return Ok(self.list_nothing()) };
         let begin = names::offset_of_escaped(folder.as_ref())?;
-        let offset = Some(begin.clone());
+        let offset = passed.and_then(|passed| names::offset_behind(folder.as_ref(), passed));
+        let offset = Some(offset.unwrap_or_else(|| begin.clone()));
+        // Parts of uploads come last of all in the outermost folder, and no key leads to them.
+        let (is_outermost, parts) = (folder.is_none(), crate::staged::FOLDER);
         let is_one = move |entry: &object_store::Result<ObjectMeta>| {
-            let is_behind = |meta: &ObjectMeta| !meta.location.as_ref().starts_with(begin.as_ref());
+            let is_behind = |meta: &ObjectMeta| {
+                let location = meta.location.as_ref();
+                !location.starts_with(begin.as_ref()) || (is_outermost && location.starts_with(parts))
+            };
             std::future::ready(!entry.as_ref().is_ok_and(is_behind))
         };
         Ok(self.look_through(self.listed_from(folder, offset).take_while(is_one).boxed()))
     }
 
-    /// Where all objects with this prefix are.
-    fn folder_of(&self, prefix: &str) -> GatewayResult<Option<Path>> {
-        match names::folder_of(prefix).strip_suffix('/') {
-            Some(folder) => self.path(folder).map(Some),
-            None => Ok(None),
+    /// Where all objects with this prefix are: in the folder `None`, if that is everything. `None` where no object can
+    /// have the prefix, since the folder's name is too long for the store.
+    fn folder_of(&self, prefix: &str) -> GatewayResult<Option<Option<Path>>> {
+        match names::folder_of(prefix).strip_suffix('/').map(|folder| self.path(folder)) {
+            None => Ok(Some(None)),
+            Some(Ok(folder)) => Ok(Some(Some(folder))),
+            Some(Err(GatewayError::KeyTooLong(_))) => Ok(None),
+            Some(Err(error)) => Err(error),
         }
+    }
+
+    fn list_nothing(&self) -> BoxStream<'static, GatewayResult<(String, StoredInfo)>> {
+        self.look_through(futures_util::stream::empty().boxed())
     }
 
     fn listed_from(

@@ -32,7 +32,7 @@ const ESCAPED: &str = "%underlay-escaped-";
 pub(crate) const OWNERS: &str = "%underlay-cluster";
 
 /// S3's own limit.
-const MAX_KEY_BYTES: usize = 1024;
+pub(crate) const MAX_KEY_BYTES: usize = 1024;
 /// Linux's file systems take 255 bytes as a name, and `object_store` writes it with `#` and a number first.
 const MAX_NAME_BYTES: usize = 250;
 
@@ -154,6 +154,14 @@ pub(super) fn offset_before(folder: Option<&Path>, begin: &str) -> Option<Path> 
 pub(super) fn offset_of_escaped(folder: Option<&Path>) -> GatewayResult<Path> {
     let text = folder.map_or_else(|| MARK.to_owned(), |folder| format!("{folder}/{MARK}"));
     Path::parse(text).map_err(|error| GatewayError::InvalidArgument(error.to_string()))
+}
+
+/// A path behind nearly all that a folder has in the folder of this segment: nothing that is not in it is before that
+/// and behind its first. `None` where no path is there.
+pub(super) fn offset_behind(folder: Option<&Path>, segment: &str) -> Option<Path> {
+    let segment = segment_of(segment, BackendKind::S3);
+    let text = folder.map_or_else(|| segment.clone(), |folder| format!("{folder}/{segment}"));
+    Path::parse(format!("{text}/{LAST}")).ok()
 }
 
 /// Whether a name, and all that begin with it, have the names that stand for others among them.

@@ -155,7 +155,7 @@ async fn directories_of_failed_write_go() {
         let body = futures_util::stream::iter(pieces).boxed();
         let (headers, only, size) = (ObjectHeaders::default(), StoreCondition::Always, 2 * PART_BYTES);
         assert!(backend.put(key, &headers, size, &only, body, &|| Ok(())).await.is_err());
-        backend.clear_folders_above(key).await;
+        backend.clear_folders_above(key, 0).await;
     }
     assert!(!path("e").exists() && !path("kept/h").exists() && path("kept/empty").is_dir());
 }

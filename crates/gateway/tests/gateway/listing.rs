@@ -152,6 +152,49 @@ fn listing_of_prefix_passes_over_rest_of_folder() {
     assert_eq!(found, ["z"]);
 }
 
+/// Thousands of keys that begin with a slash, by mistake, must not be read for each page of the others; nor may a text
+/// to begin after ask about hundreds of folders that are not there.
+#[test]
+fn escaped_folders_of_other_pages_are_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    for index in 0..300 {
+        store.put_directly(&format!("%underlay-empty/x/{index:04}"), b"x", &[]);
+        store.put_directly(&format!("f/%underlay-dot/{index:04}"), b"x", &[]);
+    }
+    for key in ["%underlay-parts/1", "%underlay-parts/2", "b", "c", "d/e", "f/g", "f/h"] {
+        store.put_directly(key, b"x", &[]);
+    }
+    let sections = store.sections(directory.path(), "consistency = \"revalidate\"");
+    let program = Program::start(directory.path(), &sections);
+    let listed = |query: &str| {
+        let before = store.lists();
+        let reply = ask(program.address, "GET", &format!("/lake?list-type=2&{query}"), &[], b"").unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        (tags(&reply.text(), "Key"), tags(&reply.text(), "Prefix"), store.lists() - before)
+    };
+    let (found, _, lists) = listed("max-keys=2&start-after=b");
+    assert_eq!(found, ["c", "d/e"]);
+    assert!(lists <= 4, "{lists}");
+    let (found, _, lists) = listed("prefix=f%2F&start-after=f%2Fg");
+    assert_eq!(found, ["f/h"]);
+    assert!(lists <= 4, "{lists}");
+    let (found, groups, lists) = listed("delimiter=%2F");
+    assert_eq!(found, ["b", "c"]);
+    assert_eq!(groups[1..], ["/", "d/", "f/"]);
+    assert!(lists <= 8, "{lists}");
+    let (found, _, _) = listed("max-keys=1000&prefix=f%2F");
+    assert_eq!((found.len(), found[0].as_str(), found[301].as_str()), (302, "f/./0000", "f/h"));
+    for levels in [500, 20_000] {
+        let (found, _, lists) = listed(&format!("max-keys=1&start-after={}b", "a/".repeat(levels)));
+        assert_eq!(found, ["b"], "{levels}");
+        assert!(lists <= 14, "{levels}: {lists}");
+    }
+    let (found, _, lists) = listed(&format!("prefix={}", "a/".repeat(1000)));
+    assert!(found.is_empty() && lists == 0, "{found:?} {lists}");
+}
+
 const MODES: [StoreConsistency; 2] = [StoreConsistency::Exclusive, StoreConsistency::Revalidate];
 
 #[test]

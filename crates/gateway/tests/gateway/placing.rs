@@ -208,6 +208,40 @@ async fn deletion_of_missing_file_removes_its_directories() {
     assert!(objects.join("a").is_file());
 }
 
+/// A kill came while the file was written, and its deletion was acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_file_of_deleted_object_is_in_no_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    let ground = ground(&objects, &[], SOON);
+    let engine = ground.open(&directory.path().join("local")).await;
+    put_some(&engine, &["a/x"]).await;
+    ground.drain(&engine).await;
+    for number in [1, 2] {
+        std::fs::write(objects.join(format!("a/x#{number}")), "half").unwrap();
+    }
+    std::fs::remove_file(objects.join("a/x")).unwrap();
+    delete(&engine, "a/x").await.unwrap();
+    put_some(&engine, &["a"]).await;
+    ground.drain(&engine).await;
+    assert!(objects.join("a").is_file());
+}
+
+/// Where others write as well, they may be about to use a directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_that_others_use_as_well_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    let ground = ground(&objects, &["out/theirs/"], SOON);
+    let engine = ground.open(&directory.path().join("local")).await;
+    put_some(&engine, &["out/mine/x"]).await;
+    ground.drain(&engine).await;
+    std::fs::remove_file(objects.join("out/mine/x")).unwrap();
+    delete(&engine, "out/mine/x").await.unwrap();
+    ground.drain(&engine).await;
+    assert!(!objects.join("out/mine").exists() && objects.join("out").is_dir());
+}
+
 /// What is in the way has an hour, and the client of the new object would wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn write_brings_removal_in_its_way_forward() {

@@ -83,7 +83,8 @@ fn terminal_lines_fit_width() {
         fixture::rates::changing(),
     ] {
         // Of what takes long, the narrowest and the widest.
-        let widths: &[usize] = if loaded.records.len() > 100 { &[40, 160] } else { &[40, 60, 80, 100, 120, 160] };
+        let widths: &[usize] =
+            if loaded.records.len() > 100 { &[40, 160] } else { &[40, 60, 80, 100, 120, 160] };
         for &width in widths {
             let text = terminal::comparison(&loaded, width, false);
             let widest = text.lines().max_by_key(|line| line.chars().count()).expect("lines");

@@ -41,6 +41,25 @@ fn refused() -> GatewayError {
     GatewayError::Refused { refusal: StoreRefusal::Denied, text: "as the test wants it".to_owned() }
 }
 
+/// What was in the way may go just when the attempt has failed by it.
+#[test]
+fn name_whose_obstacle_goes_is_tried_at_once() {
+    let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
+    let obstacle = ObjectName::new("lake", "a/b");
+    apply(&queue, &name, Some(1), Duration::ZERO);
+    fail(&queue, &name, &refused());
+    assert_eq!(take(&queue), None, "it has its pause");
+    queue.hasten_around(&obstacle);
+    assert_eq!(take(&queue), Some(name.clone()));
+    queue.hasten_around(&obstacle);
+    queue.finish(&name, AttemptOutcome::Failed(refused().into()));
+    assert_eq!(take(&queue), Some(name.clone()), "it went during the attempt");
+    queue.finish(&name, AttemptOutcome::Failed(refused().into()));
+    assert_eq!(take(&queue), None, "once");
+    queue.hasten_around(&ObjectName::new("other", "a/b"));
+    assert_eq!(take(&queue), None);
+}
+
 #[test]
 fn failing_name_is_listed_until_stored() {
     let (queue, name) = (FlushQueue::default(), ObjectName::new("lake", "a"));
