@@ -1,10 +1,10 @@
-//! Into how many directories to split devices, so that a system that fills its directories in turn uses the bandwidth
-//! of all of them.
+//! How many directories to split each device into, so that a system that fills its directories in turn uses the
+//! bandwidth of all devices.
 //!
-//! Such a system (HDFS, a NodeManager) puts about as much into each directory as into any other. The device whose
-//! directories get more than it can take in the time holds the others up: a storage is as fast as `min(bandwidth of a
-//! device / share of the bytes that it gets)`. With a directory a device that is the slowest device times the number of
-//! devices: the fast ones' rest is lost.
+//! Such a system (HDFS, a NodeManager) puts about the same amount into each directory. A device whose directories get
+//! more than it can take in the time holds up the others. So a storage configuration is as fast as `min(bandwidth of a
+//! device / share of the bytes that it gets)`. With one directory per device, that is the bandwidth of the slowest
+//! device times the number of devices: the rest of the faster ones is lost.
 
 use underlay_config::units::{self, QuantityError};
 
@@ -12,9 +12,9 @@ use underlay_config::units::{self, QuantityError};
 pub const MAX_DIRECTORIES: u32 = 128;
 /// Devices that advice can be given for.
 pub const MAX_DEVICES: u32 = 1_000;
-/// Of the devices' bandwidth together: a split that reaches so much is not made finer.
+/// A split that reaches this share of the devices' total bandwidth is not made finer.
 const ENOUGH: f64 = 0.97;
-/// The slowest device is split into this many directories at most, so that devices of unlike bandwidths have a common
+/// The slowest device is split into at most this many directories. Devices of different bandwidths need a common
 /// measure.
 const MAX_OF_THE_SLOWEST: u32 = 8;
 
@@ -53,7 +53,7 @@ impl DeviceCount {
     /// Reads `hdd=6@120MB/s`.
     ///
     /// # Errors
-    /// Which part of it is no name, number or bandwidth.
+    /// Names the part that is not a name, a number or a bandwidth.
     pub fn parse(text: &str) -> Result<DeviceCount, AdviceError> {
         let owned = || text.to_owned();
         let (name, rest) = text.split_once('=').ok_or_else(|| AdviceError::Form { text: owned() })?;
@@ -87,11 +87,11 @@ impl DeviceCount {
 pub struct DeviceSplit {
     /// In the order in which they were given.
     pub parts: Vec<AdvicePart>,
-    /// On all devices.
+    /// The total on all devices.
     pub directories: u32,
     /// The devices' total bandwidth.
     pub bandwidth_bytes_per_s: f64,
-    /// The part of it that a system which fills its directories in turn gets with a directory a device ...
+    /// The part of it that such a system gets with one directory per device ...
     pub before_bytes_per_s: f64,
     /// ... and with these.
     pub after_bytes_per_s: f64,
@@ -101,19 +101,19 @@ pub struct DeviceSplit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdvicePart {
     pub devices: DeviceCount,
-    /// Of each of them.
+    /// The number of directories on each device.
     pub directories: u32,
-    /// Of one directory.
+    /// The bandwidth of one directory.
     pub directory_bytes_per_s: f64,
-    /// Of all bytes written, what one device gets before and after, 0 to 1.
+    /// The share of all bytes written that one device gets before and after, 0 to 1.
     pub share_before: f64,
     pub share_after: f64,
 }
 
-/// The fewest directories with which the devices give nearly all of their bandwidth.
+/// The smallest number of directories with which the devices give nearly all of their bandwidth.
 ///
 /// # Errors
-/// No devices, too many, or two of one name.
+/// When there are no devices, too many, or two with the same name.
 pub fn split(devices: &[DeviceCount]) -> Result<DeviceSplit, AdviceError> {
     let count: u64 = devices.iter().map(|one| u64::from(one.count)).sum();
     if count == 0 {
@@ -175,7 +175,7 @@ pub fn split(devices: &[DeviceCount]) -> Result<DeviceSplit, AdviceError> {
     })
 }
 
-/// The bandwidth of devices whose directories all get as much: the first one at its limit holds up the rest.
+/// The bandwidth of devices whose directories all get the same amount: the first device at its limit holds up the rest.
 fn aggregate(devices: &[DeviceCount], directories: &[u32]) -> f64 {
     let all: u32 = devices.iter().zip(directories).map(|(one, each)| one.count * each).sum();
     devices
@@ -186,7 +186,7 @@ fn aggregate(devices: &[DeviceCount], directories: &[u32]) -> f64 {
 }
 
 impl DeviceSplit {
-    /// The directories to make: below `root`, a directory for each device and in it one for each part.
+    /// The directories to make. Below `root` there is one directory per device, and in it one for each part.
     /// `/data/ssd-0/3` is the third of the first SSD; a device that is not split is `/data/hdd-5` itself.
     pub fn directories_below(&self, root: &str) -> Vec<String> {
         let root = root.trim_end_matches('/');
@@ -203,7 +203,7 @@ impl DeviceSplit {
         all
     }
 
-    /// Hadoop's properties for them: (file, name, value).
+    /// The Hadoop properties for these directories: (file, name, value).
     pub fn hadoop_properties(&self, root: &str) -> [(&'static str, &'static str, String); 2] {
         let directories = self.directories_below(root);
         let below = |name: &str| {
@@ -323,7 +323,7 @@ mod tests {
             prop_assert!(each.iter().all(|one| (1..=MAX_DIRECTORIES).contains(one)));
             let share: f64 = found.parts.iter().map(|part| part.share_after * f64::from(part.devices.count)).sum();
             prop_assert!((share - 1.0).abs() < 1e-9);
-            // Nothing is cut off, so rounding is all that is lost: half a directory of eight on either side.
+            // Nothing is cut off, so only rounding loses anything: half a directory of eight on either side.
             let widest = kinds.iter().map(|kind| kind.1).max().unwrap() / kinds.iter().map(|kind| kind.1).min().unwrap();
             if widest * u64::from(MAX_OF_THE_SLOWEST) < u64::from(MAX_DIRECTORIES) {
                 prop_assert!(found.after_bytes_per_s >= 0.88 * found.bandwidth_bytes_per_s);

@@ -1,7 +1,7 @@
 //! How long a study takes on this machine's clock, before it runs.
 //!
-//! The times are from runs on two CPUs whose parts are on record (`pure/estimates.rs`); a run records its estimate and
-//! its real times.
+//! The times come from runs on two CPUs whose parts are on record (`pure/estimates.rs`). A run records its estimate and
+//! its actual times.
 
 use std::collections::BTreeSet;
 
@@ -13,44 +13,45 @@ use crate::{fill, plan};
 
 /// Images are cloned and written out at about this speed where the file system can't share blocks.
 const COPY_BYTES_PER_S: f64 = 150e6;
-/// The rate at which commands load: databases with their indexes reach a third of it, files several times as much.
+/// The rate at which commands load data. Databases with indexes reach a third of it, files several times as much.
 const COMMANDS_LOAD_BYTES_PER_S: f64 = 50e6;
-/// Systems say how many records of this size they load a second; of larger ones fewer.
+/// Systems state how many records of this size they load per second. For larger records the rate is lower.
 const LOADED_RECORD_BYTES: f64 = 1000.0;
-/// Operations that fill caches in fast-forward, against those that load: reads of what is in memory already, where some
-/// write ...
+/// Operations that fill caches in fast-forward, relative to those that load. They read what is already in memory. This
+/// applies where some of them write ...
 const FILL_TO_LOAD: f64 = 0.4;
-/// ... and where all of them read. Of replicated systems they took a half to a third of the time.
+/// ... and this where all of them read. On replicated systems they took a half to a third of the time.
 const READS_TO_LOAD: f64 = 0.9;
 /// An unknown job.
 const UNKNOWN_JOB_S: f64 = 25.0;
-/// Attaching, cloning, dropping caches.
+/// Time to attach, clone and drop caches.
 const AROUND_A_CELL_S: f64 = 1.0;
 const OWN_OVERHEAD_S: f64 = 1.0;
-/// Two or three factors of slow motion are tried.
+/// Two or three slow-motion factors are tried.
 const TRIAL_S: f64 = 5.0;
-/// Of what a system takes to start and to stop, the start is so much, and the last operations and the stop the rest ...
+/// The start takes this share of a system's start and stop time. The last operations and the stop take the rest ...
 const START_SHARE: f64 = 0.7;
-/// ... but for what coming to rest takes where caches were filled.
+/// ... except for the time to settle where caches were filled.
 const SETTLE_SHARE: f64 = 0.1;
-/// Each further server of a cell, against the first: they start one after the other, and are ready together.
+/// The start of each further server of a cell, relative to the first. Servers start one after the other and are ready
+/// together.
 const FURTHER_SERVER: f64 = 0.5;
 
-/// The estimate for these of a study's cells, each so many times. Where the study leaves the factor of slow motion
-/// open, it is tried.
+/// The estimate for these cells of a study, each repeated this many times. Where the study leaves the slow-motion
+/// factor open, the estimate includes trying it.
 pub fn wall(study: &Study, cells: &[Cell], repetitions: u32) -> WallParts {
     let wanted: BTreeSet<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
     let parts = counted(study, &|id| if wanted.contains(id) { repetitions } else { 0 });
     if study.leaves_time_open { with_a_trial(parts) } else { parts }
 }
 
-/// Of a study at a factor that is yet to be found.
+/// The estimate for a study whose factor has yet to be found.
 #[must_use]
 pub fn with_a_trial(parts: WallParts) -> WallParts {
     WallParts { prepare_s: OWN_OVERHEAD_S + TRIAL_S, ..parts }
 }
 
-/// The same for a study whose factor is found; `count_of` gives the runs of each cell by id.
+/// The estimate for a study whose factor is known. `count_of` gives the number of runs of each cell by id.
 pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallParts {
     let mut estimate = WallParts::default();
     let mut loaded = BTreeSet::new();
@@ -72,7 +73,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         if let plan::CellWork::Benchmark(benchmark) = entry.asked {
             estimate.start_s += start_s * count;
             estimate.restore_s += restore_s * count;
-            // Most get their running time from {warmup_s} and {duration_s}.
+            // Most commands get their running time from {warmup_s} and {duration_s}.
             estimate.measure_s += (study.run.warmup + study.run.duration).as_secs_f64() * count;
             let is_loaded = entry.system.settings.contains_key("load");
             if is_loaded && loaded.insert(plan::dataset_key_of(study, &entry)) {
@@ -83,7 +84,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
             continue;
         }
         if let plan::CellWork::Job(job) = entry.asked {
-            // Jobs of one workload on one storage have one start in common.
+            // Jobs of one workload on one storage configuration share one start.
             let (system, workload) = (&entry.system.name, &entry.workload.name);
             if loaded.insert(format!("jobs {workload} of {system} on {}", entry.storage.name)) {
                 estimate.start_s += start_s * count;
@@ -110,7 +111,7 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
         let servers = u64::from(entry.system.servers.max(1));
         let of_one_server = study.records_here(requests.records / servers);
         let record_bytes = entry.workload.record_bytes();
-        // The bytes of records of this size that a system loads in a second.
+        // The bytes that a system loads per second in records of this size.
         let larger = (record_bytes as f64 / LOADED_RECORD_BYTES).max(1.0);
         let loads_per_s = kind.map_or(f64::INFINITY, |kind| kind.loads_per_s());
         estimate.start_s += start_s * count;
@@ -132,15 +133,15 @@ pub(crate) fn counted(study: &Study, count_of: &dyn Fn(&str) -> u32) -> WallPart
             continue;
         }
         let key = plan::dataset_key_of(study, &entry);
-        // A system that spreads its data over several directories or nodes is loaded on each storage; of others the
-        // files are copied.
+        // A system that spreads its data over several directories or nodes is loaded on each storage configuration. For
+        // other systems the files are copied.
         let is_spread =
             kind.is_some_and(|kind| plan::is_loaded_on_its_storage(kind, &entry.storage.under(entry.system)));
         let is_new_here = loaded.insert(format!("{key} on {}", entry.storage.name));
         let is_new = if is_spread { is_new_here } else { loaded.insert(key) };
         if is_new {
-            // Servers that know nothing of each other hold the same: one is loaded for all. It is settled before it is
-            // copied: what was written is compacted.
+            // Independent servers hold the same data, so only one is loaded. It settles before it is copied, so that
+            // written data is compacted.
             estimate.load_s += one_server_s + of_one_server as f64 * larger / loads_per_s;
         }
         if is_new_here {
@@ -155,7 +156,7 @@ fn only_reads(mix: &str) -> bool {
     share_of_reads(mix).is_some_and(|share| share > 0.999)
 }
 
-/// Of a mix's operations; `None` if it is none.
+/// The share of reads among a mix's operations; `None` if this is no mix.
 pub(crate) fn share_of_reads(mix: &str) -> Option<f64> {
     let mix = OperationMix::parse(mix).ok()?;
     Some(mix.share(OperationKind::Read) + mix.share(OperationKind::Scan))
@@ -181,7 +182,7 @@ mod tests {
         let each = (estimate.total_s() - estimate.load_s) / 12.0;
         assert!((45.5 / 1.5..45.5 * 1.5).contains(&each) && each > 42.0, "{each} s a cell");
         assert!((20.0..80.0).contains(&estimate.load_s), "{estimate:?}");
-        // Of a part only the part.
+        // For some of the cells, only their part.
         let part = wall(&study, &cells[..1], 2);
         assert_eq!(part.warmup_s + part.measure_s, 80.0);
         assert!(part.load_s < estimate.load_s);
@@ -200,7 +201,7 @@ mod tests {
         let estimate = wall(&study, &cells, 3);
         assert_eq!(estimate.measure_s, 2.0 * 3.0 * 5.0);
         assert!(estimate.start_s >= AROUND_A_CELL_S * 6.0, "{estimate:?}");
-        // Each storage is loaded with 3 GB.
+        // Each storage configuration is loaded with 3 GB.
         assert!((100.0..300.0).contains(&estimate.load_s), "{estimate:?}");
         let more_s = with_a_trial(estimate).total_s() - estimate.total_s();
         assert!((more_s - TRIAL_S).abs() < 1e-6, "{more_s}");
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// In slow motion x6 the jobs of one storage took 11 min 20 s with its start.
+    /// In slow motion x6, the jobs of one storage configuration took 11 min 20 s including its start.
     #[test]
     fn jobs_take_their_time_and_start_once_a_storage() {
         let text = |storages: &str| {

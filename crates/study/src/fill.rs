@@ -1,30 +1,30 @@
-//! How many operations fill the caches of a cell.
+//! How many operations fill a cell's caches.
 
 use crate::spec::{StorageSpec, SystemSpec};
 
-/// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. A record
-/// mostly lies across two pages, so once is enough.
+/// Warm caches: the mix runs in fast-forward until each page of the budget could have been read this often. Most
+/// records lie across two pages, so once is enough.
 const CACHE_FILLS: u64 = 1;
 const PAGE_BYTES: u64 = 4096;
 const MIN_FILL_OPERATIONS: u64 = 1_000;
-/// Where a cache of records would need more operations than this, it is filled by pages alone: the rest would take
-/// longer than the cell.
+/// Where a record cache would need more operations than this, only pages are filled. Filling it would take longer than
+/// the cell.
 const MAX_RECORD_FILLS: u64 = 400_000;
-/// Random operations leave out a third of the records in one round, a seventh in two, and one in fifty in four. A miss
-/// waits for a disk, so that even a seventh decides what a data set that fits in memory does on disks.
+/// Random operations miss a third of the records in one round, a seventh in two, and one in fifty in four. A miss waits
+/// for a disk. So even a seventh decides the result of a data set that fits in memory.
 const MAX_RECORD_ROUNDS: f64 = 4.0;
 
 /// One server's part of a cell on this host.
 #[derive(Clone, Copy)]
 pub(crate) struct CellSizes {
     pub budget_bytes: u64,
-    /// Of its data set, as are the records.
+    /// The size of its data set; `records` counts for it too.
     pub data_bytes: u64,
     pub records: u64,
 }
 
-/// For one server of a system on a storage. In slow motion a warm-up of modelled time is too short for a program that
-/// is compiled while it runs, so that is done here as well, where it has all CPUs and no device to wait for.
+/// For one server of a system on a storage configuration. In slow motion, a warm-up of modelled time is too short for a
+/// program that is compiled while it runs. So that happens here as well, with all CPUs and without waiting for devices.
 pub(crate) fn operations(
     system: &SystemSpec,
     storage: &StorageSpec,
@@ -33,7 +33,7 @@ pub(crate) fn operations(
 ) -> u64 {
     let kind = underlay_systems::find(&system.kind);
     let caches_records = kind.is_some_and(|kind| kind.capabilities().caches_records);
-    // Each of its nodes has a cache of its own.
+    // Each node has its own cache.
     let records_on_nodes = caches_records.then(|| sizes.records.saturating_mul(u64::from(system.nodes)));
     let of_caches = operations_for(sizes.budget_bytes, sizes.data_bytes, records_on_nodes);
     match kind {
@@ -45,9 +45,9 @@ pub(crate) fn operations(
     }
 }
 
-/// `records_on_nodes`: for a system that caches records, and not pages.
+/// `records_on_nodes` is for a system that caches records rather than pages.
 fn operations_for(budget_bytes: u64, data_bytes: u64, records_on_nodes: Option<u64>) -> u64 {
-    // No more than there is to read: a budget that holds everything is full after once through it.
+    // At most what there is to read: a budget that holds everything is full after one pass.
     let pages = CACHE_FILLS * budget_bytes.min(data_bytes) / PAGE_BYTES;
     let records = records_on_nodes
         .map(|records| {
@@ -57,8 +57,8 @@ fn operations_for(budget_bytes: u64, data_bytes: u64, records_on_nodes: Option<u
     pages.max(records.unwrap_or(0)).max(MIN_FILL_OPERATIONS)
 }
 
-/// How often the number of records must be drawn at random until this share of them was drawn at least once: after r
-/// rounds, e^-r of them are left.
+/// How many rounds of random draws reach this share of the records at least once. After r rounds, e^-r of them are
+/// left.
 fn rounds(share: f64) -> f64 {
     if share >= 1.0 { MAX_RECORD_ROUNDS } else { (-(1.0 - share.max(0.0)).ln()).min(MAX_RECORD_ROUNDS) }
 }
@@ -94,10 +94,10 @@ mod tests {
         assert_eq!(operations_for(64 * mib, 1000 * mib, None), 64 * mib / 4096);
         assert_eq!(operations_for(64 * mib, 16 * mib, None), 16 * mib / 4096, "no more than there is");
         assert_eq!(operations_for(mib, 2 * mib, None), MIN_FILL_OPERATIONS);
-        // All of them fit: four rounds leave one in fifty. Half of them fit: ln 2 rounds draw half of them.
+        // All of them fit: four rounds miss one in fifty. Half of them fit: ln 2 rounds draw half of them.
         assert_eq!(operations_for(100 * mib, 50 * mib, Some(records)), 200_000);
         assert_eq!(operations_for(25 * mib, 50 * mib, Some(records)), 34_658);
-        // Too many to be worth it.
+        // Too many to be worth filling.
         assert_eq!(operations_for(100 * mib, 50 * mib, Some(200_000)), 50 * mib / 4096);
     }
 

@@ -1,23 +1,23 @@
-//! A fio job's requests to a device, read from its text: a prediction needs them exactly, and refuses unclear ones.
+//! A fio job's requests to a device, read from its text. A prediction needs them exactly, so unclear jobs are refused.
 
 use underlay_systems::benchmark::fio::{FioJobSection, JobFile};
 
-/// A job whose every operation is one request that passes the page cache by, or one write and its flush.
+/// A job in which every operation is one request that bypasses the page cache, or one write and its flush.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FioJob {
-    /// It writes, and waits for the flush of each write; else it reads.
+    /// Whether it writes and waits for the flush of each write; otherwise it reads.
     pub writes: bool,
-    /// Each request follows the one before on the device.
+    /// Each request starts where the previous one ended on the device.
     pub sequential: bool,
     pub block_bytes: u64,
-    /// Requests in flight at a time.
+    /// The number of requests in flight.
     pub at_once: u32,
     pub engine: String,
 }
 
-/// Those that wait for one request before they send the next.
+/// Engines that wait for one request before they send the next.
 const ONE_AT_A_TIME: [&str; 6] = ["psync", "sync", "pvsync", "pvsync2", "vsync", "preadv2"];
-/// Not `posixaio`, which has one request at a time in flight on each file.
+/// `posixaio` is missing, as it has one request in flight on each file.
 const SEVERAL: [&str; 2] = ["libaio", "io_uring"];
 const KNOWN: [&str; 8] = ["rw", "bs", "direct", "ioengine", "iodepth", "numjobs", "fsync", "fdatasync"];
 /// Options that don't change requests.
@@ -43,7 +43,7 @@ impl FioJob {
     /// Reads the text of a job file.
     ///
     /// # Errors
-    /// The unclear part, in words.
+    /// Describes the unclear part.
     pub fn parse(text: &str) -> Result<FioJob, String> {
         let file = JobFile::parse(text);
         if let Some(stray) = file.strays.first() {
@@ -51,7 +51,7 @@ impl FioJob {
         }
         let jobs: Vec<FioJobSection<'_>> = file.jobs().collect();
         let [job] = jobs.as_slice() else { return Err(format!("{} jobs of fio at once", jobs.len())) };
-        // fio applies a `[global]` to the jobs behind it only.
+        // fio applies a `[global]` section only to the jobs after it.
         if file.sections.last().is_some_and(|section| section.is_global) {
             return Err("a `[global]` after fio's job, which does not affect it".to_owned());
         }
@@ -61,7 +61,7 @@ impl FioJob {
             return Err(format!("fio's option `{}`", other.key));
         }
         let value_of = |name: &str| job.value(name);
-        // fio divides a list of files by colons, and a job's requests among them.
+        // fio splits a list of files at colons, and spreads a job's requests over them.
         if ["filename", "directory"].into_iter().filter_map(value_of).any(|value| value.contains(':')) {
             return Err("a job of fio on several files".to_owned());
         }
@@ -91,21 +91,21 @@ impl FioJob {
         }
         let flushed = number("fsync", 0)?.max(number("fdatasync", 0)?);
         let direct = number("direct", 0)? == 1;
-        // A page cache would answer some of them, and nothing tells how many.
+        // A page cache would answer some of them, and how many is unknown.
         if !writes && !direct {
             return Err("fio's reads through the page cache, without `direct=1`".to_owned());
         }
         if writes && (flushed != 1 || at_once != 1) {
             return Err("fio's writes, unless a single job flushes after each one".to_owned());
         }
-        // Their requests would mix at the device, which then gets no single sequence.
+        // Their requests would mix at the device, which would then not see a single sequence.
         if sequential && jobs > 1 {
             return Err("several jobs of fio that each go through the file in order".to_owned());
         }
         Ok(FioJob { writes, sequential, block_bytes, at_once, engine })
     }
 
-    /// `randread of 8192 bytes by libaio`: jobs that differ in this say nothing about each other.
+    /// `randread of 8192 bytes by libaio`: jobs that differ in this can't be compared.
     pub fn describe(&self) -> String {
         let kind = match (self.writes, self.sequential) {
             (true, _) => "flushed write",
@@ -116,7 +116,7 @@ impl FioJob {
     }
 }
 
-/// Whether a job waits for its writes to be durable, by flushes or as each write of an `O_SYNC` file does.
+/// Whether a job waits until its writes are durable, by flushes or by `O_SYNC`.
 pub(crate) fn waits_for_writes(text: &str) -> bool {
     let file = JobFile::parse(text);
     file.jobs().any(|job| {

@@ -1,4 +1,4 @@
-//! The modelled machine on this host: which CPUs stand for its cores and which carry the emulation, and how slow the
+//! The modelled machine on this host: which CPUs stand for its cores, which carry the emulation, and how slow the
 //! motion must be for that.
 
 mod capacity;
@@ -18,6 +18,6 @@ pub use speed::CpuSpeed;
 pub(crate) use speed::{MAX_SLOWDOWN, SpeedComputation, usual_us};
 pub(crate) use ticks::TickThreads;
 
-/// The share of the system's CPUs that is left free: the kernel's own work on the devices runs there too, and what a
-/// hypervisor takes now and then must not be missing.
+/// The share of the system's CPUs that is left free. The kernel's own work on the devices runs there too, and a
+/// hypervisor sometimes takes time.
 const MARGIN: f64 = 0.15;

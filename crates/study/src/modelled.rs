@@ -1,5 +1,5 @@
-//! A study's cells as a prediction needs them: the devices of their storage, and all that makes an operation what it
-//! is.
+//! A study's cells as a prediction needs them: the devices of their storage configuration, and everything else that
+//! defines an operation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::plan::CellParts;
 use crate::run::storage;
 use crate::spec::{InitialCacheState, LinkSpec, PoolVolume, StorageSource, Study, StudyForm};
 
-/// The study that a run ran, as it was read then: with its overrides, its media, and its factor of slow motion.
+/// The study of a run, as it was read at that time: with its overrides, its media and its slow-motion factor.
 ///
 /// # Errors
-/// When it is no study any more for this version; the text lists its mistakes.
+/// When this version does not accept the study any more; the text lists its mistakes.
 pub fn study_of_run(run: &RunHeader) -> Result<Study, String> {
     let stored =
         |name: &str| run.media_files.get(name).cloned().ok_or_else(|| format!("the run has no {name}"));
@@ -25,21 +25,21 @@ pub fn study_of_run(run: &RunHeader) -> Result<Study, String> {
     Ok(study.with_slow_motion(run.scale.time))
 }
 
-/// The storage of a cell, as far as a model can have it. Backing files have names that nothing uses.
+/// The storage configuration of a cell, as far as it can be modelled. The names of backing files are not used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelledStorage {
-    /// Over all servers, after the data scale.
+    /// The volumes of all servers, after the data scale.
     pub volumes: Vec<VolumeSpec>,
-    /// They are cut from one pool: devices of the same name are one device.
+    /// The volumes come from one pool: devices of the same name are one device.
     pub shares_devices: bool,
-    /// The part that a model of it leaves out, a sentence.
+    /// A sentence about what the model leaves out.
     pub assumed: Option<String>,
 }
 
-/// A cell's storage as a model needs it.
+/// A cell's storage configuration as a model needs it.
 ///
 /// # Errors
-/// The reason, in words, where we don't pace its devices, or where their requests are unknown.
+/// The reason why it can't be modelled: its devices are not paced by us, or their requests are unknown.
 pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorage, String> {
     let under = entry.storage.under(entry.system);
     if !entry.system.roles.is_empty() {
@@ -54,7 +54,7 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
     if study.events.iter().any(|event| event.concerns(&entry.system.name)) {
         return Err("a node that goes away".to_owned());
     }
-    // Named alike, so that equal storages are equal under any names.
+    // All get the same name, so that equal storage configurations are equal whatever they are called.
     let named = |volume: VolumeSpec| VolumeSpec { name: "volume".to_owned(), ..volume };
     match &under.source {
         StorageSource::Modelled { .. } => {
@@ -80,8 +80,8 @@ pub fn storage_of(study: &Study, entry: &CellParts<'_>) -> Result<ModelledStorag
 /// The bytes that a pool puts on one device before it goes on to the next.
 const EXTENT_BYTES: u64 = 256 << 10;
 
-/// A volume of a pool: extents in turn over all of its devices, each on one or on two of them. It is thin: extents are
-/// given out as they are written, to the device with the most room, which comes to the same for equal devices.
+/// A volume of a pool: extents in turn over all of its devices, each on one or two of them. It is thin: extents are
+/// allocated as they are written, on the device with the most room. For equal devices this makes no difference.
 fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<StackNode, String> {
     if volume.compress.is_some() {
         return Err("compression (no measured cell says how far the data shrinks)".to_owned());
@@ -108,7 +108,7 @@ fn pool(volume: &PoolVolume, devices: &[DeviceSpec]) -> Result<StackNode, String
     })
 }
 
-/// Operations that fill a cache device before anything is measured.
+/// The operations that fill a cache device before anything is measured.
 pub fn filling_operations(study: &Study, entry: &CellParts<'_>, records: u64) -> f64 {
     match study.run.cache {
         InitialCacheState::Cold => 0.0,
@@ -121,8 +121,8 @@ pub fn filling_operations(study: &Study, entry: &CellParts<'_>, records: u64) ->
     }
 }
 
-/// Everything but storage, sizes and load that makes an operation what it is: cells that differ in one of these say
-/// nothing about each other.
+/// Everything but storage, sizes and load that defines an operation. Cells that differ in one of these can't be
+/// compared.
 pub fn settings(study: &Study, entry: &CellParts<'_>) -> BTreeMap<String, String> {
     let mut settings = entry.storage.settings_of(entry.system);
     let workload = entry.workload;

@@ -1,4 +1,4 @@
-//! From a study to the cells that run: the full product of its lists, and a balanced random order of it.
+//! From a study to the cells that run: the full product of its lists, in a balanced random order.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::spec::{
     WorkloadSpec,
 };
 
-/// A cell with the parts of the study that it is made of.
+/// A cell with the parts of the study that it consists of.
 #[derive(Clone, Debug)]
 pub struct CellParts<'a> {
     pub cell: Cell,
@@ -26,7 +26,7 @@ pub struct CellParts<'a> {
     pub asked: CellWork<'a>,
 }
 
-/// A cell's work: requests over a data set, a batch job, or a command of the user's.
+/// A cell's work: requests to a data set, a batch job, or a command of the user.
 #[derive(Clone, Copy, Debug)]
 pub enum CellWork<'a> {
     Requests(&'a DataSize),
@@ -34,7 +34,7 @@ pub enum CellWork<'a> {
     Benchmark(&'a BenchmarkSpec),
 }
 
-/// Every combination of the study once, in the order of the file.
+/// Every combination of the study once, in file order.
 ///
 /// `load` and `delete` go through all keys in order, so they are not multiplied by the distributions; their
 /// cells say `sequential`. `records` and `data_bytes` of a cell are unscaled.
@@ -42,8 +42,8 @@ pub fn expand(study: &Study) -> Vec<Cell> {
     entries(study).into_iter().map(|entry| entry.cell).collect()
 }
 
-/// How long all cells are measured once on this machine's clock, warm-up and the shortest searches included. Batch jobs
-/// take as long as they take, and count for nothing.
+/// How long it takes in wall time to measure all cells once, including warm-up and the shortest searches. The duration
+/// of batch jobs is unknown, so they do not count.
 pub fn measuring_wall(study: &Study) -> Duration {
     let each = study.run.warmup + study.run.duration;
     let points = study.workloads.iter().flat_map(points_of);
@@ -52,27 +52,27 @@ pub fn measuring_wall(study: &Study) -> Duration {
         None => each,
     };
     let benchmarks = study.workloads.iter().filter(|workload| workload.benchmark.is_some()).count();
-    // Most get their running time from {warmup_s} and {duration_s}.
+    // Most commands get their running time from {warmup_s} and {duration_s}.
     let of_benchmarks = each * u32::try_from(benchmarks).unwrap_or(u32::MAX);
     let once: Duration = points.map(wall_of).sum::<Duration>() + of_benchmarks;
     let times = study.systems.len() * study.storages.len();
     once * u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// The cells to run, in order: each repetition is a round over all cells in its own shuffle, so that a run that is cut
+/// The cells to run, in order. Each repetition is a round over all cells in its own shuffle, so that a run that is cut
 /// short has measured every cell about equally often. Batch jobs that [run together](groups) stay together, in their
-/// system's own order. The same study gives the same order.
+/// system's own order. The same study always gives the same order.
 pub fn order(study: &Study) -> Vec<PlannedCell> {
     order_of(study, study.run.repetitions)
 }
 
-/// The same with another number of repetitions, which leaves the order of those before as it is.
+/// The order for another number of repetitions; earlier repetitions keep their order.
 pub(crate) fn order_of(study: &Study, repetitions: u32) -> Vec<PlannedCell> {
     let units = units(study);
     let mut planned = Vec::new();
     for repetition in 1..=repetitions {
-        // A stream for each round: adding repetitions leaves the order of the earlier ones as it was.
-        // 2^64 over the golden ratio spreads neighbouring numbers over all bits.
+        // One random stream per round: adding repetitions does not change the order of the earlier ones. 2^64 over the
+        // golden ratio spreads neighbouring numbers over all bits.
         let seed = study.run.seed ^ u64::from(repetition).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut round = units.clone();
         round.shuffle(&mut Pcg64::seed_from_u64(seed));
@@ -84,8 +84,8 @@ pub(crate) fn order_of(study: &Study, repetitions: u32) -> Vec<PlannedCell> {
     planned
 }
 
-/// The ranges of a plan that run on one started system: each cell of requests by itself, and the batch jobs of one
-/// system, storage, workload and repetition together, since a job may read what an earlier one wrote.
+/// The ranges of a plan that run on one started system. Each cell of requests runs by itself. The batch jobs of one
+/// system, storage configuration, workload and repetition run together, since a job may read what an earlier one wrote.
 pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     for (position, one) in planned.iter().enumerate() {
@@ -104,12 +104,12 @@ pub fn groups(planned: &[PlannedCell]) -> Vec<Range<usize>> {
     groups
 }
 
-/// The key that batch jobs which run together share.
+/// The key that batch jobs share if they run together.
 fn group_key(cell: &Cell) -> (&str, &str, &str) {
     (&cell.system, &cell.storage, &cell.workload)
 }
 
-/// Whether two plans run the same cells in the same order. How tables call them is no part of that.
+/// Whether two plans run the same cells in the same order. Their names in tables do not matter.
 pub fn is_same(a: &[PlannedCell], b: &[PlannedCell]) -> bool {
     let is_same = |a: &PlannedCell, b: &PlannedCell| {
         let identity =
@@ -122,7 +122,7 @@ pub fn is_same(a: &[PlannedCell], b: &[PlannedCell]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
 }
 
-/// The study's cells as [`groups`] have them.
+/// The study's cells in [`groups`].
 fn units(study: &Study) -> Vec<Vec<Cell>> {
     let mut units: Vec<Vec<Cell>> = Vec::new();
     for cell in expand(study) {
@@ -142,33 +142,33 @@ fn units(study: &Study) -> Vec<Vec<Cell>> {
     units
 }
 
-/// Whether data are loaded on each storage by a system that stands there: a single directory does not show all of them,
-/// so that its files could not be copied from one storage to another.
+/// Whether the system loads its data on each storage configuration. A single directory then does not hold all files, so
+/// they could not be copied from one storage configuration to another.
 pub fn is_loaded_on_its_storage(system: &dyn System, storage: &StorageSpec) -> bool {
     system.capabilities().spreads_data || storage.nodes > 1
 }
 
 /// Names a loaded data set: cells with the same key can start from copies of one.
 ///
-/// It depends on everything that shapes the files: the system, its settings and memory, the records stored by a server
-/// on this machine, their shape and properties, and the seed. The files don't show the storage, so only the settings
-/// that hold on it count. Lower-case letters, digits and dashes.
+/// It depends on everything that shapes the files: the system, its settings and memory, the records that one server
+/// stores on this machine, their shape and properties, and the seed. The files do not depend on the storage
+/// configuration, so only settings that apply to all of it count. Lower-case letters, digits and dashes.
 pub fn dataset_key(study: &Study, cell: &Cell) -> String {
     if let Some(entry) = entries(study).iter().find(|entry| entry.cell.id == cell.id) {
         return dataset_key_of(study, entry);
     }
-    // Not a cell of this study, so nothing is known that it could share.
+    // Not a cell of this study, so it shares nothing that is known.
     let records = study.records_here(cell.requests().map_or(0, |requests| requests.records));
     named_key(cell, records, &format!("{} {records} {}", cell.id, study.run.seed))
 }
 
-/// The same of an entry of the study's matrix.
+/// The same for an entry of the study's matrix.
 pub fn dataset_key_of(study: &Study, entry: &CellParts<'_>) -> String {
     let CellParts { cell, system, storage, workload, .. } = entry;
     if let CellWork::Benchmark(benchmark) = entry.asked {
         return command_key(study, entry, benchmark);
     }
-    // Every server holds as many, so one set serves all.
+    // Every server holds the same number, so one set serves all.
     let records = cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(records / u64::from(system.servers));
     let parts = format!(
@@ -187,7 +187,7 @@ pub fn dataset_key_of(study: &Study, entry: &CellParts<'_>) -> String {
     named_key(cell, records, &parts)
 }
 
-/// That of a program which commands load: by everything that they can know of the cell.
+/// The key for a program that commands load: everything that they can know of the cell.
 fn command_key(study: &Study, entry: &CellParts<'_>, benchmark: &BenchmarkSpec) -> String {
     let CellParts { cell, system, storage, .. } = entry;
     let data_bytes = study.bytes_here(benchmark.data_bytes);
@@ -207,12 +207,12 @@ fn named_key(cell: &Cell, records: u64, parts: &str) -> String {
     format!("{}-{records}-{:016x}", slug(&cell.system), fnv1a(parts.as_bytes()))
 }
 
-/// As [`expand`], each cell with its origin in the study.
+/// Like [`expand`], with each cell's origin in the study.
 pub fn entries(study: &Study) -> Vec<CellParts<'_>> {
     let points: Vec<WorkloadPoint<'_>> = study.workloads.iter().flat_map(points_of).collect();
     let varying = VaryingParts::among(&points);
     let labels: BTreeSet<String> = points.iter().map(|point| varying.cell(point, study).label()).collect();
-    // Workloads that differ in the shape of their records only: their names tell them apart.
+    // Workloads that differ only in the shape of their records are told apart by their names.
     let varying = VaryingParts { workload: labels.len() < points.len(), ..varying };
     let mut entries = Vec::with_capacity(points.len() * study.systems.len() * study.storages.len());
     for system in &study.systems {
@@ -294,7 +294,7 @@ fn job_cell(
     }
 }
 
-/// One point of a workload's lists.
+/// One combination of the values in a workload's lists.
 struct WorkloadPoint<'a> {
     workload: &'a WorkloadSpec,
     mix: &'a str,
@@ -320,7 +320,7 @@ fn points_of(workload: &WorkloadSpec) -> Vec<WorkloadPoint<'_>> {
     points
 }
 
-/// The study's distributions; else those of YCSB's own workload file of the mix.
+/// The study's distributions, or those of YCSB's own workload file for the mix.
 fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
     match OperationMix::parse(mix) {
         Ok(mix) if workload.distributions.is_empty() || mix.visits_every_record() => {
@@ -331,8 +331,8 @@ fn distributions_of<'a>(workload: &'a WorkloadSpec, mix: &str) -> Vec<&'a str> {
 }
 
 impl WorkloadPoint<'_> {
-    /// The last part of a cell's id; `with_data` when the study has several sizes. Lengths of rates are in it as in the
-    /// study; those here are `stretch` times as long.
+    /// The last part of a cell's id, `with_data` if the study has several sizes. The id has lengths of rates as in the
+    /// study; here they are `stretch` times as long.
     fn id(&self, with_data: bool, stretch: f64) -> String {
         let mut id = format!("{}-{}-{}-{}t", self.workload.name, self.mix, self.distribution, self.threads);
         match self.rate {
@@ -370,10 +370,10 @@ impl WorkloadPoint<'_> {
     }
 }
 
-/// Which parts take more than one value in the study, so that a table must print them.
+/// Which parts have more than one value in the study, so that a table must print them.
 #[derive(Clone, Copy)]
 struct VaryingParts {
-    /// Nothing else tells two cells apart.
+    /// No other part tells two cells apart.
     workload: bool,
     distribution: bool,
     threads: bool,
@@ -383,7 +383,7 @@ struct VaryingParts {
 
 impl VaryingParts {
     fn among(points: &[WorkloadPoint<'_>]) -> Self {
-        // A distribution that follows from the mix says nothing new.
+        // A distribution that follows from the mix adds nothing.
         let distribution = points.iter().any(|point| {
             points.iter().any(|other| point.mix == other.mix && point.distribution != other.distribution)
         });
@@ -400,7 +400,7 @@ impl VaryingParts {
         }
     }
 
-    /// The cell of a point, but for its system and storage.
+    /// A point's cell, without system and storage configuration.
     fn cell(&self, point: &WorkloadPoint<'_>, study: &Study) -> Cell {
         let ordered = OperationMix::parse(point.mix).is_ok_and(|mix| mix.visits_every_record());
         Cell {
@@ -434,7 +434,7 @@ fn size_label(size: &DataSize) -> String {
     size.label.clone().unwrap_or_else(|| format!("{} records", size.records))
 }
 
-/// `ramp-1000-50000`, and a hash where it would be too long for a file's name.
+/// `ramp-1000-50000`, or a hash if that would be too long for a file name.
 fn changing_id(changing: &ChangingRate, stretch: f64) -> String {
     const MAX: usize = 40;
     let (kind, rates, length) = match changing {
@@ -458,7 +458,7 @@ fn record_file(cell: &Cell, repetition: u32) -> String {
     format!("{}.r{repetition}.json", cell.id.replace('/', "."))
 }
 
-/// Small letters, digits, dots and dashes only.
+/// Only lower-case letters, digits, dots and dashes.
 fn slug(text: &str) -> String {
     text.chars()
         .map(|c| match c.to_ascii_lowercase() {
@@ -468,7 +468,7 @@ fn slug(text: &str) -> String {
         .collect()
 }
 
-/// FNV-1a, 64 bits: stable over versions of Rust, which its own hasher is not.
+/// FNV-1a, 64 bits: stable across Rust versions, unlike the standard hasher.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

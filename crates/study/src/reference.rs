@@ -1,8 +1,8 @@
-//! Published results, bundled with the program: the figures that a study prints beside its own.
+//! Published results, bundled with the program: the figures that a study prints next to its own.
 //!
-//! Each paper is one TOML file of facts under `studies/references/`. The parts that this module reads: `title` and
-//! `source`; every `[[table]]`, which becomes figures; every `[[claim]]`; `[prices]`. Other sections describe the
-//! paper's setup, for people.
+//! Each paper is one TOML file of facts under `studies/references/`. This module reads `title` and `source`, every
+//! `[[table]]`, which becomes figures, every `[[claim]]`, and `[prices]`. Other sections describe the paper's setup for
+//! human readers.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -22,10 +22,10 @@ static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../studies/referenc
 /// One published study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedStudy {
-    /// As a study's `[reference]` names it.
+    /// The name in a study's `[reference]`.
     pub paper: String,
     pub title: String,
-    /// Who published it, and as what.
+    /// Who published it, and where.
     pub source: String,
     pub figures: Vec<PublishedFigure>,
     pub claims: Vec<PublishedClaim>,
@@ -45,7 +45,7 @@ pub enum ReferenceError {
     Price { paper: String, row: usize, problem: String },
 }
 
-/// The paper of this name, if it is one of the bundled ones.
+/// The bundled paper of this name, if there is one.
 pub fn find(paper: &str) -> Option<&'static PublishedStudy> {
     bundled().iter().find(|reference| reference.paper == paper)
 }
@@ -77,23 +77,23 @@ fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
 impl PublishedStudy {
     /// Reads a reference file.
     ///
-    /// A `[[table]]` has `columns` and `rows`. The columns `mix`, `storage`, `distribution`, `data` and
-    /// `threads` say what a row is about; a table in which one of them is the same throughout may have it
-    /// as a key instead. Every other column holds figures, and `across` tells what its name is: a `metric`
-    /// (the default), a `data` size or a `mix`. A table with `up_to = true` has the most that was seen.
+    /// A `[[table]]` has `columns` and `rows`. The columns `mix`, `storage`, `distribution`, `data` and `threads` say
+    /// what a row is about. If one of them is the same throughout a table, it may be a key instead. Every other column
+    /// holds figures, and `across` says what its name is: a `metric` (the default), a `data` size or a `mix`. A table
+    /// with `up_to = true` has the highest values that were observed.
     ///
-    /// A `[[claim]]` says `what` is claimed to be of what `value`. Its `[[claim.check]]`s compare a run with it: the
-    /// `metric` on `storage` `against` another storage must be the `same`, `more` or `less`. They may hold at offered
-    /// rates of a server of `rate_from` and more, of less than `rate_below`, or without a rate (`unthrottled = true`).
-    /// It may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs have no rate.
-    /// The ratio that the paper gives is `published`, and `up_to = true` where it is the most that was seen; with
-    /// `than_mix` the effect is held against that under another mix.
+    /// A `[[claim]]` says `what` should have what `value`. Its `[[claim.check]]`s compare a run with it: the `metric`
+    /// on `storage` `against` another storage configuration must be the `same`, `more` or `less`. Checks may apply at
+    /// offered rates per server of `rate_from` and more, of less than `rate_below`, or without a rate (`unthrottled =
+    /// true`). A check may be about one `mix` or job, or about each of a list, and about one number of `threads`. Jobs
+    /// have no rate. The ratio in the paper is `published`, with `up_to = true` if it is the highest one observed. With
+    /// `than_mix`, the effect is compared with that under another mix.
     ///
     /// `[prices]` has `columns` and `rows` too: `medium`, `year`, `usd`, `tb` and `mb_s` of a device are read. `media`
-    /// says which of the catalogue's each medium stands for, and `catalogue` which one is bought in its place today.
+    /// maps each medium to one of the catalogue, and `catalogue` says which one is bought in its place today.
     ///
     /// # Errors
-    /// The TOML's own error, or the table and row (from 1) that does not fit its columns.
+    /// The TOML's own error, or the table and row (from 1) that do not match the columns.
     pub fn parse(paper: &str, text: &str) -> Result<PublishedStudy, ReferenceError> {
         let syntax = |error: toml_edit::de::Error| ReferenceError::Syntax {
             paper: paper.to_owned(),
@@ -133,8 +133,8 @@ impl PublishedStudy {
         })
     }
 
-    /// For a run's record, with the ways in which the study differs from the paper. A study that stands for `one_of` so
-    /// many equal machines has that part of their throughput.
+    /// For a run's record, with the differences between the study and the paper. If a study stands for one of `one_of`
+    /// equal machines, it has that share of their throughput.
     pub fn table(&self, departures: Vec<String>, one_of: Option<u32>) -> ReferenceTable {
         let mut figures = self.figures.clone();
         if let Some(machines) = one_of.filter(|machines| *machines > 1) {
@@ -169,10 +169,10 @@ struct ReferenceFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReferencePrices {
-    /// As the rows call a medium, and as the catalogue does.
+    /// The medium's name in the rows and in the catalogue.
     #[serde(default)]
     media: BTreeMap<String, String>,
-    /// As the rows call a medium, and what the catalogue has in its place today.
+    /// The medium's name in the rows, and its replacement in today's catalogue.
     #[serde(default)]
     catalogue: BTreeMap<String, String>,
     columns: Vec<String>,
@@ -180,7 +180,7 @@ struct ReferencePrices {
 }
 
 impl ReferencePrices {
-    /// The rows, then the catalogue's. An error comes with the row's number, which is 0 for the catalogue.
+    /// The rows, then the catalogue's. An error has the number of its row, or 0 for the catalogue.
     fn read(&self, source: &str) -> Result<Vec<DevicePrice>, (usize, String)> {
         let rows = self.rows.iter().enumerate();
         let mut prices = rows
@@ -224,7 +224,7 @@ impl ReferencePrices {
         let sequential =
             [catalogue::FigureKind::SequentialReadMbS, catalogue::FigureKind::SequentialWriteMbS];
         let both = found.published.iter().filter(|published| sequential.contains(&published.figure));
-        // Jobs read and write: the slower of the two.
+        // Jobs read and write, so the slower one counts.
         let bandwidth_mb_s = both.map(|published| published.value).reduce(f64::min);
         Ok(DevicePrice {
             medium: self.medium(medium),
@@ -286,7 +286,7 @@ impl WrittenCheck {
         let metric = PublishedMetric::from(self.metric);
         let is_other = match &metric {
             PublishedMetric::Throughput | PublishedMetric::Latency { .. } => false,
-            // A ratio itself, which can't be held against another storage's.
+            // The metric is already a ratio, which can't be compared with another storage configuration.
             PublishedMetric::Other(_) | PublishedMetric::RelativePerformance => {
                 return Err(format!("'{metric}' is not a metric"));
             }
@@ -383,7 +383,7 @@ impl ReferenceFileTable {
                 ("distribution", ReferenceEntry::Text(text)) => about.distribution = Some(text.clone()),
                 ("data", ReferenceEntry::Text(text)) => about.data = Some(text.clone()),
                 ("threads", ReferenceEntry::Number(number)) => about.threads = Some(*number as u32),
-                // Kept for later: a text that describes them may stand in a column behind.
+                // Kept for later: a text that describes them may follow in another column.
                 (_, ReferenceEntry::Number(number)) => values.push((column, *number)),
                 (_, ReferenceEntry::Text(text)) => {
                     return Err(format!("'{text}' in column '{column}' is not a figure"));
@@ -403,7 +403,7 @@ impl ReferenceFileTable {
                 }
             }
             figure.metric = PublishedMetric::from(metric.as_str());
-            // The size is for comparing. A text that names none is no mistake: it is shown as it is.
+            // The size is for comparisons. A text without a size is no mistake and is shown as it is.
             let size = figure.data.as_deref().and_then(|data| parse_bytes(data).ok());
             figure.data_bytes = size.map(|bytes| bytes as f64);
             figures.push(figure);
@@ -437,7 +437,7 @@ mod tests {
             figures.iter().filter(|figure| figure.mix == mix && figure.metric.to_string() == metric).count()
         };
         for mix in ["a", "b", "c"] {
-            // Two storages, two distributions, four sizes.
+            // Two storage configurations, two distributions, four sizes.
             assert_eq!((count(mix, "throughput_per_s"), count(mix, "mean_latency_ms")), (16, 16), "{mix}");
         }
         for mix in ["load", "delete"] {

@@ -1,4 +1,4 @@
-//! Which of a study's cells are wanted: `--only storage=nvme,mix=c` and `--repetitions 1`.
+//! Selects cells of a study: `--only storage=nvme,mix=c` and `--repetitions 1`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const DIMENSIONS: [&str; 9] =
     ["system", "storage", "workload", "mix", "job", "distribution", "threads", "rate", "data"];
 const RECORDS: &str = "records";
 
-/// Part of a study's cells, checked against them.
+/// A part of a study's cells, checked against the study.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellSelection {
     pairs: Vec<(String, String)>,
@@ -22,8 +22,8 @@ pub struct CellSelection {
 
 impl CellSelection {
     /// # Errors
-    /// A dimension or a value that no cell of the study has, or pairs that no cell has together; the text lists what
-    /// there is.
+    /// When no cell of the study has a dimension or a value, or no cell has these pairs together. The text lists what
+    /// exists.
     pub fn new(study: &Study, limit: &CellLimit) -> Result<CellSelection, String> {
         if let Some(repetitions) = limit.repetitions
             && !(1..=MAX_REPETITIONS).contains(&repetitions)
@@ -45,8 +45,8 @@ impl CellSelection {
         Ok(selection)
     }
 
-    /// Whether a cell is wanted. Values of one dimension are alternatives, and so are mixes and jobs, which no cell has
-    /// both of.
+    /// Whether a cell is selected. Values of one dimension are alternatives. So are mixes and jobs, since no cell has
+    /// both.
     pub fn has(&self, cell: &Cell) -> bool {
         let column =
             |dimension: &str| if dimension == "job" { "mix".to_owned() } else { dimension.to_owned() };
@@ -63,7 +63,7 @@ impl CellSelection {
         planned.repetition <= self.repetitions.unwrap_or(of_study) && self.has(&planned.cell)
     }
 
-    /// The cells that are wanted, in the order of the study.
+    /// The selected cells, in study order.
     pub fn cells(&self, study: &Study) -> Vec<Cell> {
         plan::expand(study).into_iter().filter(|cell| self.has(cell)).collect()
     }
@@ -74,7 +74,7 @@ impl CellSelection {
     }
 }
 
-/// A run's plan: all of its study, or the union of its selections.
+/// A run's plan: the whole study, or the union of its selections.
 #[derive(Debug)]
 pub(crate) struct RunSelections(Vec<CellSelection>);
 
@@ -87,7 +87,7 @@ impl RunSelections {
             .map(RunSelections)
     }
 
-    /// In the order that they have in the whole study.
+    /// In the order of the whole study.
     pub(crate) fn plan(&self, study: &Study) -> Vec<PlannedCell> {
         let of_study = study.run.repetitions;
         let mut order = plan::order_of(study, self.repetitions(study));
@@ -107,11 +107,11 @@ impl RunSelections {
     }
 }
 
-/// A resumed run's plan from now on, with its user's present selection in `asked`: cells that it has planned stay
-/// planned, since some may have been measured.
+/// A resumed run's plan from now on, with the user's current selection in `asked`. Planned cells stay planned, since
+/// some may have been measured.
 pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -> Vec<CellLimit> {
     if asked.is_whole() {
-        // Repetitions beyond the study's would be lost from the report.
+        // Repetitions beyond the study's would be missing from the report.
         let exceeds =
             |limit: &&CellLimit| limit.repetitions.is_some_and(|count| count > study.run.repetitions);
         let mut limits: Vec<CellLimit> = limits.iter().filter(exceeds).cloned().collect();
@@ -130,7 +130,7 @@ pub(crate) fn extended(study: &Study, limits: &[CellLimit], asked: &CellLimit) -
     extended
 }
 
-/// A cell's value of a dimension, as the option has it.
+/// A cell's value of a dimension, as written in the option.
 fn value_of(cell: &Cell, dimension: &str) -> Option<String> {
     let requests = cell.requests();
     match dimension {
@@ -152,7 +152,7 @@ fn value_of(cell: &Cell, dimension: &str) -> Option<String> {
     }
 }
 
-/// A rate that changes, as it stands in the cell's id: `ramp-1000-50000`.
+/// A changing rate, as written in the cell's id: `ramp-1000-50000`.
 fn changing(cell: &Cell) -> String {
     let last = cell.id.rsplit('/').next().unwrap_or_default();
     ["-ramp-", "-steps-"]
@@ -162,7 +162,7 @@ fn changing(cell: &Cell) -> String {
         .to_owned()
 }
 
-/// `100 GB` and `100gb` are one value, and so are `1_000_000` and `1000000`.
+/// `100 GB` and `100gb` are the same value, and so are `1_000_000` and `1000000`.
 fn plain(value: &str) -> String {
     value.chars().filter(|c| !c.is_whitespace() && *c != '_').flat_map(char::to_lowercase).collect()
 }

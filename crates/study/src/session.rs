@@ -1,4 +1,4 @@
-//! A system under load, the same for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
+//! A system under load, both for a cell of a study and for `underlay ycsb`: servers in their memory budgets, on
 //! directories that are not in the page cache, driven by the load generator, settled and shut down.
 
 mod at_stop;
@@ -30,22 +30,22 @@ pub struct ServerSite {
     pub paths: StoragePaths,
     /// The system's own memory and its page cache together.
     pub budget_bytes: u64,
-    /// Its CPUs; without it, those that this process has.
+    /// Its CPUs; when absent, those of this process.
     pub share: Option<ServerShare>,
 }
 
-/// Who holds the servers to their budgets.
+/// How the servers are held to their budgets.
 #[derive(Clone, Copy)]
 pub enum BudgetEnforcement<'a> {
-    /// Nobody: the system divides its own memory by the budget, and its page cache is the host's.
+    /// Not at all: the system divides its own memory by the budget, and its page cache is the host's.
     None,
-    /// The kernel, by a group for each server whose name begins with this one.
+    /// The kernel does it, with a group for each server whose name begins with this one.
     Kernel { name: &'a str, registry: &'a ResourceRegistry },
-    /// Nobody, but the servers are in such groups all the same, so that a stop ends all their children.
+    /// Not at all, but the servers are in such groups all the same, so that a stop ends all their children.
     Grouped { name: &'a str, registry: &'a ResourceRegistry },
 }
 
-/// A session that could not begin, or not go on.
+/// Why a session could not begin or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error("stopped")]
@@ -58,11 +58,11 @@ pub enum SessionError {
 
 /// Started servers and what holds them to their memory and CPUs. Dropping it ends them at once.
 pub struct ServerSession {
-    /// They go before their budgets: a group that has processes can't be removed.
+    /// Dropped before their budgets: a group with processes can't be removed.
     servers: StartedServers,
     budgets: Vec<ResourceBudget>,
-    /// Groups without limits for the servers' tools and clients: they end with the servers, and leftover processes of
-    /// the user's client programs are found there.
+    /// Groups without limits for the servers' tools and clients. They end with the servers, and contain leftover
+    /// processes of the user's client programs.
     client_groups: Vec<ResourceBudget>,
     unenforced: Option<MissingCapability>,
 }
@@ -70,24 +70,24 @@ pub struct ServerSession {
 /// The system's settings, known after its shutdown.
 pub struct FinishedSession {
     pub memory_enforced_by: Option<&'static str>,
-    /// Of several servers, that of the one which came closest to its budget.
+    /// With several servers, that of the server that came closest to its budget.
     pub memory_peak_bytes: Option<u64>,
 }
 
 /// The outcome of a run of the load generator.
 pub struct LoadOutcome {
     pub measured: Result<MeasuredWindow, RunError>,
-    /// Why the file of single operations is not complete.
+    /// Why the file of single operations is incomplete.
     pub raw_problem: Option<String>,
 }
 
 impl ServerSession {
-    /// Starts a server on each place, all at the same time. At `stop` what has been started is killed, so that nobody
-    /// waits for the rest. Without control groups nobody can, and the start goes on to its end.
+    /// Starts a server at each place, all at the same time. At `stop`, everything started is killed instead of waiting
+    /// for the rest. Without control groups this is not possible, and the start continues to its end.
     ///
     /// # Errors
-    /// At `stop`, when a server does not start, or the kernel refuses a budget for another reason than that it has none
-    /// to give: the session goes on without them then, and [`unenforced`](Self::unenforced) says why.
+    /// At `stop`, when a server does not start, or when the kernel refuses a budget. If it has no budgets to give, the
+    /// session goes on without them, and [`unenforced`](Self::unenforced) says why.
     pub fn start(
         system: &dyn System,
         places: Vec<ServerSite>,
@@ -118,7 +118,7 @@ impl ServerSession {
             ) => unlimited_groups(places.len(), &format!("{name}-clients"), registry)?,
             _ => Vec::new(),
         };
-        // Pages that this process read or wrote while it put data there are charged to nobody's budget: a server would
+        // Pages that this process read or wrote while it put data there are not charged to any budget: a server would
         // find them for free.
         page_cache::drop_file_caches(&places.iter().flat_map(directories).collect::<Vec<_>>())?;
         let grounds: Vec<(StoragePaths, SystemResources)> = places
@@ -141,7 +141,7 @@ impl ServerSession {
             .collect();
         let groups: Vec<&ResourceBudget> = budgets.iter().chain(&client_groups).collect();
         let servers = killed_at(stop, &groups, || StartedServers::start(system, &grounds, settings));
-        // A failure while everything is being stopped is no finding.
+        // A failure while everything is being stopped says nothing.
         if stop.load(Ordering::Relaxed) {
             return Err(SessionError::Stopped);
         }
@@ -149,7 +149,7 @@ impl ServerSession {
         Ok(ServerSession { servers, budgets, client_groups, unenforced })
     }
 
-    /// Why nobody holds the servers to their budgets in full, where the kernel should have.
+    /// Why the servers are not fully held to their budgets, where the kernel should have done it.
     pub fn unenforced(&self) -> Option<&MissingCapability> {
         self.unenforced.as_ref()
     }
@@ -158,7 +158,7 @@ impl ServerSession {
         &self.servers
     }
 
-    /// A connection for a client thread, which has the same server for good.
+    /// A connection for a client thread, which always uses the same server.
     ///
     /// # Errors
     /// When the server refuses it.
@@ -166,14 +166,14 @@ impl ServerSession {
         self.servers.connect(thread).map_err(|error| ClientError::Lost(error.to_string()))
     }
 
-    /// Does something that waits for answers of the servers. At `stop` nobody waits for them any more, which in slow
-    /// motion may take minutes.
+    /// Calls a function that waits for answers of the servers. At `stop` the wait ends, since it may take minutes in
+    /// slow motion.
     pub fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
         self.servers.aborted_at(stop, act)
     }
 
-    /// Runs the load generator against the servers. Every operation that is measured is written to `raw`, and what is
-    /// written is noted in `writes`.
+    /// Runs the load generator against the servers. Every measured operation is written to `raw`, and every write is
+    /// noted in `writes`.
     pub fn run(
         &self,
         spec: &RunSpec,
@@ -197,7 +197,7 @@ impl ServerSession {
                 })
             };
             let measured = underlay_workload::run(spec, &connect, control);
-            // It ends by itself: the generator has let go of its end of the log.
+            // It ends by itself, since the generator has closed its end of the log.
             let written = writer.map(|writer| match writer.join() {
                 Ok(written) => written.map(drop).map_err(|error| error.to_string()),
                 Err(_) => Err("the raw log's writer panicked".to_owned()),
@@ -206,7 +206,7 @@ impl ServerSession {
         })
     }
 
-    /// Brings all servers to the state that measurements start from. It may take minutes: `stop` ends them at once.
+    /// Brings all servers to the state that measurements start from. This may take minutes; `stop` ends them at once.
     ///
     /// # Errors
     /// When a server fails or takes longer than `limit`, or at `stop`.
@@ -217,7 +217,7 @@ impl ServerSession {
     /// Empties the page cache of the servers' files; each of `paths` has the directories of one server.
     ///
     /// # Errors
-    /// When the kernel does not let go of them.
+    /// When the kernel does not drop them.
     pub fn drop_caches<'p>(&self, paths: impl Iterator<Item = &'p [PathBuf]>) -> Result<(), SessionError> {
         for (budget, paths) in self.budgets.iter().zip(paths) {
             budget.drop_caches(paths, false)?;
@@ -225,7 +225,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// From now on no server gets more CPU time than its share. Starting and filling caches need not wait for it.
+    /// From now on no server gets more CPU time than its share. Starting and filling caches should not wait for it.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -233,7 +233,7 @@ impl ServerSession {
         Ok(self.budgets.iter().try_for_each(ResourceBudget::hold_cpu)?)
     }
 
-    /// Lets the servers have what CPU time there is.
+    /// Lets the servers use all CPU time that there is.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -246,49 +246,49 @@ impl ServerSession {
         self.budgets.iter().filter_map(ResourceBudget::cpu_quota).collect()
     }
 
-    /// Who holds all servers to their CPUs, if anyone does.
+    /// What holds all servers to their CPUs, if anything does.
     pub fn cpu_enforced_by(&self) -> Option<&'static str> {
         let first = self.budgets.first().and_then(ResourceBudget::cpu_enforced_by)?;
         self.budgets.iter().all(|budget| budget.cpu_enforced_by() == Some(first)).then_some(first)
     }
 
-    /// The servers' CPU times until now, each by itself and in their order, as far as they can be read.
+    /// The servers' CPU times so far, each separately and in order, as far as they can be read.
     pub fn cpu_usage(&self) -> Vec<Option<CpuUsage>> {
         self.budgets.iter().map(ResourceBudget::cpu_usage).collect()
     }
 
-    /// Who holds the servers to their budgets, if anyone does.
+    /// What holds the servers to their budgets, if anything does.
     pub fn memory_enforced_by(&self) -> Option<&'static str> {
         self.budgets.first().map(ResourceBudget::enforced_by)
     }
 
-    /// The memory that all servers use of their budgets now; nothing where nobody counts it.
+    /// The memory that all servers use of their budgets now; nothing where it is not counted.
     pub fn memory_used_bytes(&self) -> Option<u64> {
         let used = self.budgets.iter().map(ResourceBudget::usage_bytes).collect::<Option<Vec<u64>>>()?;
         (!used.is_empty()).then(|| used.iter().sum())
     }
 
-    /// The most that a server has used of its budget until now.
+    /// The largest use of its budget by a server so far.
     pub fn memory_peak_bytes(&self) -> Option<u64> {
         self.budgets.iter().filter_map(ResourceBudget::peak_bytes).max()
     }
 
-    /// How many processes the kernel has killed for want of memory in the budgets.
+    /// How many processes the kernel has killed for lack of memory in the budgets.
     pub fn oom_kills(&self) -> u64 {
         kills_in(&self.budgets) + kills_in(&self.client_groups)
     }
 
-    /// The control groups that the servers, their tools and their clients are in; none where nobody has made any.
+    /// The control groups of the servers, their tools and their clients; empty where there are none.
     pub fn groups(&self) -> Vec<PathBuf> {
         let all = self.budgets.iter().chain(&self.client_groups);
         all.filter_map(|budget| budget.directories().first().map(|directory| directory.to_path_buf()))
             .collect()
     }
 
-    /// Whether the kernel has killed a process for want of memory since there were `earlier` of those.
+    /// Whether the kernel has killed a process for lack of memory since there were `earlier` of those.
     ///
     /// # Errors
-    /// That it has, in words: what the rest of a system did meanwhile is no measurement of it.
+    /// In words, that it has: the remaining processes are no measurement of the system.
     pub fn check_oom_kills(&self, earlier: u64, doing: &str) -> Result<(), String> {
         match self.oom_kills().saturating_sub(earlier) {
             0 => Ok(()),
@@ -301,7 +301,7 @@ impl ServerSession {
         }
     }
 
-    /// A failure with what the servers and their budgets say of it.
+    /// A failure, with what the servers and their budgets report about it.
     pub fn explain(&self, reason: String) -> String {
         let mut text = reason;
         if let Err(error) = self.servers.health() {
@@ -319,11 +319,11 @@ impl ServerSession {
     /// Shuts the servers down and removes their budgets, all of them, even if one fails.
     ///
     /// # Errors
-    /// The first thing that went wrong.
+    /// The first failure.
     pub fn finish(self) -> Result<FinishedSession, SessionError> {
         let ServerSession { servers, mut budgets, mut client_groups, .. } = self;
         let mut cleared = servers.stop().map_err(SessionError::from);
-        // Before the groups are removed, which know the peaks.
+        // Before the groups are removed, since they hold the peaks.
         let finished = FinishedSession {
             memory_enforced_by: budgets.first().map(ResourceBudget::enforced_by),
             memory_peak_bytes: budgets.iter().filter_map(ResourceBudget::peak_bytes).max(),
@@ -339,7 +339,7 @@ fn kills_in(groups: &[ResourceBudget]) -> u64 {
     groups.iter().map(ResourceBudget::oom_kills).sum()
 }
 
-/// Does something that starts programs. At `stop`, all processes in these groups are killed, and later ones as well.
+/// Calls a function that starts programs. At `stop`, all present and later processes in these groups are killed.
 fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce() -> T) -> T {
     if groups.is_empty() {
         return act();
@@ -351,8 +351,8 @@ fn killed_at<T>(stop: &AtomicBool, groups: &[&ResourceBudget], act: impl FnOnce(
     end_on_stop(stop, kill, act)
 }
 
-/// A budget for each place. Where this host can't limit CPUs it is one of memory alone, and where it can't limit that
-/// either there is none, with the reason.
+/// A budget for each place. A host that can't limit CPUs gives budgets of memory alone, and a host that can't limit
+/// memory either gives none, with the reason.
 fn budgets(
     places: &[ServerSite],
     name: &str,
@@ -382,10 +382,10 @@ fn budgets(
     Ok((budgets, unenforced))
 }
 
-/// As much memory as no host has.
+/// More memory than any host has.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
-/// Places elsewhere are noted as what is made here is, so that `underlay clean` can name them.
+/// Resources on other machines are registered like local ones, so that `underlay clean` can name them.
 fn ledger(registry: &ResourceRegistry) -> RemoteLedger {
     let registry = registry.clone();
     RemoteLedger::new(move |place| {
@@ -405,7 +405,7 @@ fn unlimited_groups(
     (0..count).map(|server| ResourceBudget::create(&format!("{name}-{server}"), &limits, registry)).collect()
 }
 
-/// Everything that a server stores on.
+/// All directories that a server stores data in.
 fn directories(place: &ServerSite) -> impl Iterator<Item = PathBuf> {
     let StoragePaths { data, roles, further_nodes, .. } = &place.paths;
     let further = further_nodes.iter().flat_map(|node| node.data.iter().chain(node.roles.values()));

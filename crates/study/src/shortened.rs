@@ -1,12 +1,12 @@
-//! A study's short form: the values in place of its own.
+//! A study's short form: the values that replace its own.
 
 use underlay_record::ShortenedAmount;
 
 use crate::spec::{Study, StudyForm, WorkloadSpec};
 use underlay_config::units::parse_bytes;
 
-/// None where the study is no short form, and unless one amount, that of all workloads, gives way to another: of
-/// several, nothing tells which stands for which.
+/// None where the study is not a short form, and unless a single amount of all workloads is replaced. With several
+/// amounts, it is unclear which replaces which.
 pub(crate) fn find_amount(study: &Study) -> Option<ShortenedAmount> {
     if !study.short {
         return None;
@@ -20,7 +20,7 @@ pub(crate) fn find_amount(study: &Study) -> Option<ShortenedAmount> {
     (short_bytes != full_bytes).then_some(ShortenedAmount { full_bytes, short_bytes })
 }
 
-/// The only size of all workloads of requests, where the study writes it as one.
+/// The only data size of all workloads of requests, where the study gives it as a size.
 fn one_amount<'a>(workloads: impl Iterator<Item = &'a WorkloadSpec>) -> Option<f64> {
     let mut sizes = workloads.flat_map(|workload| &workload.sizes);
     let first = sizes.next()?.label.as_deref()?;

@@ -1,5 +1,5 @@
-//! Who stood still while something was measured: this process by its own watch, all others of the run by what `/proc`
-//! says of them.
+//! Detects stalls during a measurement: of this process by its own watch, and of the run's other processes through
+//! `/proc`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,23 +17,23 @@ use crate::machine::thread_time;
 use crate::ticker::SamplerTicker;
 
 const EVERY: Duration = Duration::from_millis(50);
-/// How often all processes are listed anew. Each look finds new processes.
+/// How often all processes are listed again. Each listing finds new processes.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// Looking may take this share of a CPU, and so may listing: beyond, they become rarer. The CPU time counts: a look
+/// Sampling may take this share of a CPU, and so may listing; beyond it they become rarer. CPU time counts: a sample
 /// that waited for a CPU on a busy host is as cheap as any other.
 const SHARE_OF_A_CPU: f64 = 0.005;
-/// But no rarer than this.
+/// The longest interval between samples.
 const RAREST_LOOK: Duration = Duration::from_secs(2);
 const RAREST_LIST: Duration = Duration::from_secs(10);
-/// A look stands for the time since the one before, but for no more than this many pauses between looks: this process
-/// may have been stopped too.
+/// A sample covers the time since the previous one, but at most this many intervals: this process may have been stopped
+/// too.
 const STANDS_FOR: u32 = 4;
-/// More than a cell has; of more, the first are kept.
+/// More than a cell has; beyond it, only the first are kept.
 const MAX_STOPPED: usize = 100;
-/// Of one process; of more, the first are kept.
+/// The limit per process; beyond it, only the first are kept.
 const MAX_STOPS: usize = 10_000;
 
-/// A time in which a process stood still.
+/// A period in which a process stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProcessStop {
     from: Instant,
@@ -46,7 +46,7 @@ impl ProcessStop {
     }
 }
 
-/// By process: its name, and when it was stopped, in order.
+/// By process: its name, and the times at which it was stopped, in order.
 #[derive(Debug, Default)]
 struct StoppedProcesses(BTreeMap<ProcessId, (String, Vec<ProcessStop>)>);
 
@@ -64,7 +64,7 @@ impl StoppedProcesses {
         }
     }
 
-    /// Who was stopped while it counted, or in the warm-up before.
+    /// The processes that were stopped during the window or the warm-up before it.
     fn over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
         let all = self.0.iter().map(|(id, (name, stops))| {
             let within_s = |from: Instant, to: Instant| {
@@ -81,12 +81,12 @@ impl StoppedProcesses {
     }
 }
 
-/// Who stood still at the last look, with what was not counted of it yet.
+/// The processes that were stopped in the last sample, with the time not yet counted for each.
 type StandingProcesses = BTreeMap<ProcessId, Duration>;
 
-/// How much longer each process stood still, of those that do now and did at the look before. A single look may meet a
-/// process that is stopped for a moment only, such as one that a tracer or a shell has just started. `still` are those
-/// of this look, which stands for `stood`.
+/// Additional stall time of each process that is stopped in both this sample and the previous one. A single sample may
+/// find a process that is stopped only briefly, such as one that a tracer or a shell has just started. `still` are the
+/// processes stopped in this sample, which covers `stood`.
 fn stood_twice(
     standing: &mut StandingProcesses,
     still: impl Iterator<Item = ProcessId>,
@@ -108,18 +108,18 @@ fn stood_twice(
     found
 }
 
-/// How long this thread has worked since an instant, at which it had `spent` so much CPU time. Some kernels count that
-/// in ticks, which are longer than a look.
+/// How long this thread has worked since an instant at which it had used `spent` of CPU time. Some kernels count CPU
+/// time in ticks, which are longer than a sample.
 fn worked_since(began: Instant, spent: Duration) -> Duration {
     began.elapsed().min(thread_time().saturating_sub(spent))
 }
 
-/// How long to wait after what took this long.
+/// The pause after work that took this long.
 fn pause_after(elapsed: Duration, shortest: Duration, longest: Duration) -> Duration {
     longest.min(elapsed.div_f64(SHARE_OF_A_CPU)).max(shortest)
 }
 
-/// Watches until it is dropped.
+/// Samples until it is dropped.
 pub struct PauseMeter {
     own: PauseWatch,
     stopped: Arc<Mutex<StoppedProcesses>>,
@@ -146,7 +146,7 @@ impl PauseMeter {
                     list_after = pause_after(worked_since(began, spent), LIST_EVERY, RAREST_LIST);
                     listed = Some(began);
                 }
-                // A list takes long where there are many threads, and is no look.
+                // A listing takes long where there are many threads, and is not a sample.
                 let (looked, spent) = (Instant::now(), thread_time());
                 if !is_due {
                     processes.add_new();
@@ -172,7 +172,7 @@ impl PauseMeter {
         PauseMeter { own: PauseWatch::start(), stopped, ticker }
     }
 
-    /// Who stood still in a window that is over, in its warm-up, and in what left a backlog before it.
+    /// The processes that stalled in a finished window, in its warm-up, and in a backlog before it.
     pub fn over(&self, window: &RunWindow) -> PauseRecord {
         PauseRecord {
             window_wall_s: window.length().as_secs_f64(),
@@ -182,17 +182,17 @@ impl PauseMeter {
         }
     }
 
-    /// Which other processes did.
+    /// The other processes that stalled.
     pub fn stopped_over(&self, window: &RunWindow) -> Vec<StoppedProcess> {
         self.ticker.check();
         self.stopped.lock().over(window)
     }
 }
 
-/// A host that is busy for such a moment stops nobody, however short a step is.
+/// A host that is busy for such a moment stalls no process, however short a step is.
 const BUSY_MOMENT_S: f64 = 0.2;
 
-/// StepClock that follow one another: a stop in one of them is little beside all of them, and decides what comes of it.
+/// Steps that follow one another: a stall in one of them is little compared with all, but decides that step's result.
 pub struct StepClock<'a> {
     meter: &'a PauseMeter,
     began: Cell<Instant>,
@@ -200,12 +200,12 @@ pub struct StepClock<'a> {
 }
 
 impl<'a> StepClock<'a> {
-    /// The first one begins.
+    /// Begins the first step.
     pub fn begin(meter: &'a PauseMeter) -> StepClock<'a> {
         StepClock { meter, began: Cell::new(Instant::now()), problem: RefCell::new(None) }
     }
 
-    /// One step is over, and the next one begins.
+    /// Ends one step and begins the next.
     pub fn end_step(&self) {
         let now = Instant::now();
         let step = RunWindow::alone(self.began.replace(now), now);
@@ -252,7 +252,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    /// StoppedProcesses in looks of 100 ms between these times.
+    /// Builds a record of stopped processes from samples every 100 ms between these times.
     fn stopped(origin: Instant, times: &[(u64, u64)]) -> StoppedProcesses {
         let mut stopped = StoppedProcesses::default();
         for &(from, to) in times {
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(over(2_500, 9_000), [StoppedProcess { stopped_wall_s: 0.5, ..expected }]);
     }
 
-    /// A rate whose backlog was worked off in the window, and one whose threads had caught up by then.
+    /// A rate whose backlog was worked off in the window, and another whose threads had caught up by then.
     #[test]
     fn warm_up_stop_counts_where_backlog_remains() {
         let origin = Instant::now();
@@ -319,13 +319,13 @@ mod tests {
         assert!(worked_since(began, spent) < ms(200), "waiting for a CPU is no work");
     }
 
-    /// No figure is asserted, but that it is seen at all: in the window, and as a problem of a step.
+    /// Asserts no duration, only that the stall is detected: in the window, and as a problem of a step.
     #[test]
     fn stopped_process_of_run_is_reported() {
         let meter = PauseMeter::watch(Vec::new());
         let began = Instant::now();
         let steps = StepClock::begin(&meter);
-        // After the first list.
+        // After the first listing.
         let sleeper = Ended(Command::new("sleep").arg("600").spawn().unwrap());
         sleeper.signal(Signal::STOP);
         let deadline = Instant::now() + Duration::from_secs(60);

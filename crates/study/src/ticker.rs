@@ -1,4 +1,4 @@
-//! A thread that does one thing again and again.
+//! A thread that does one thing repeatedly.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -14,8 +14,8 @@ pub(crate) struct SamplerTicker {
 }
 
 impl SamplerTicker {
-    /// `begin` runs on the new thread, and gives what to do each time, which says after what pause to do it again.
-    /// Nothing is done where no thread can be had.
+    /// `begin` runs on the new thread and returns the function to repeat. That function returns the pause until its
+    /// next call. If no thread can be started, nothing happens.
     pub(crate) fn start<Each: FnMut() -> Duration>(
         name: &str,
         first: Duration,
@@ -36,10 +36,10 @@ impl SamplerTicker {
         SamplerTicker { over: Some(over), thread: thread.ok(), fate }
     }
 
-    /// Call it before what the thread counts is read: figures that stand still would be taken for true ones.
+    /// Call this before reading the thread's counts: counts that no longer change would be taken for correct ones.
     ///
     /// # Panics
-    /// When the thread has.
+    /// If the thread has panicked.
     pub(crate) fn check(&self) {
         self.fate.check();
     }
@@ -76,9 +76,9 @@ mod tests {
             assert!(Instant::now() < deadline, "nobody notices");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Told once.
+        // Reported once.
         drop(ticker);
-        // Where nobody reads any more, the end notices.
+        // If it is not read any more, the drop notices.
         let ticker = broken();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !ticker.thread.as_ref().unwrap().is_finished() {

@@ -1,4 +1,5 @@
-//! The CPUs' present free time: a thread on each computes for a moment and measures how much of that time it got.
+//! The CPUs' free time at present. A thread on each CPU computes for a moment and measures how much of that time it
+//! got.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -6,25 +7,25 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use underlay_attach::{AttachError, CpuConfinement, CpuTimes, Processors};
 
-/// Long enough for a hypervisor that gives and takes in slices of 10 to 100 ms to show what it does.
+/// Long enough to reveal a hypervisor that gives and takes in slices of 10 to 100 ms.
 const PROBE: Duration = Duration::from_millis(700);
-/// Computing between two looks at the clock.
+/// Computation steps between two readings of the clock.
 const STEPS: u64 = 20_000;
 
-/// A CPU, and the share of its time that one who asks for all of it gets: 0 to 1.
+/// A CPU, and the share of its time that a thread gets if it asks for all: 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CpuCapacity {
     pub cpu: u32,
     pub left: f64,
 }
 
-/// With less than this share left of all CPUs, others are at work.
+/// If less than this share of all CPUs is left, other programs are running.
 const QUIET: f64 = 0.9;
-/// Looks at a host where others are at work: an odd number.
+/// The number of measurements on a busy host; must be odd.
 const LOOKS: usize = 3;
 
-/// The CPUs' free time over some seconds: the median of several looks where the first one finds other work, since a
-/// brief load is no reason for hours of slower motion.
+/// The CPUs' free time over some seconds. If the first measurement finds other programs, this is the median of several,
+/// since a brief load is no reason for hours of slower motion.
 pub(super) fn steady(
     look: &mut dyn FnMut() -> Result<Vec<CpuCapacity>, AttachError>,
 ) -> Result<Vec<CpuCapacity>, AttachError> {
@@ -43,7 +44,7 @@ pub(super) fn steady(
     Ok((0..looks[0].len()).map(median).collect())
 }
 
-/// Measures all of them at the same time, since a hypervisor takes more from those that ask for more.
+/// Measures all CPUs at the same time, since a hypervisor takes more from guests that ask for more.
 pub(super) fn measure(cpus: &Processors) -> Result<Vec<CpuCapacity>, AttachError> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(move || capacity_of(cpu))).collect();
@@ -64,11 +65,11 @@ fn capacity_of(cpu: u32) -> Result<CpuCapacity, AttachError> {
     let wall_s = begun.elapsed().as_secs_f64();
     let used = (thread_time() - used_before).as_secs_f64() / wall_s;
     let stolen = CpuTimes::read(&only)?.delta_since(before).stolen.as_secs_f64() / wall_s;
-    // Some kernels count CPU steal as the thread's own.
+    // Some kernels count CPU steal as the thread's own time.
     Ok(CpuCapacity { cpu, left: used.min(1.0 - stolen).clamp(0.0, 1.0) })
 }
 
-/// The CPU time that the calling thread has had.
+/// The CPU time that the calling thread has used.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)

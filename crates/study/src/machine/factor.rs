@@ -1,4 +1,4 @@
-//! The factor of slow motion: the smallest at which this host keeps up.
+//! The slow-motion factor: the smallest one at which this host keeps up.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,24 +10,24 @@ use super::placement::{CpuPlacement, SMALL_SHARE};
 use super::ticks::TickThreads;
 use crate::spec::{MAX_TIME, Study, SystemSpec};
 
-/// The factors that are tried: powers of two, and what lies halfway.
+/// The factors that are tried: powers of two, and the values halfway between.
 const HALF_STEPS: [f64; 2] = [1.0, 1.5];
 const MAX_POWER: i32 = 13;
 
-/// A factor, and why it is that one.
+/// A factor, and why it was chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChosenFactor {
     pub time: f64,
     pub slow_motion: SlowMotion,
-    /// A note for the user: that a given factor is too small, say. In words.
+    /// A note for the user, for example that a given factor is too small.
     pub notice: Option<String>,
 }
 
-/// Finds the smallest factor for a study that leaves it open: the modelled cores must fit on this host's CPUs, and the
-/// fastest device keep its latencies. `trying` gets each factor that is tried. `None` if `stop` was raised.
+/// Finds the smallest factor for a study that leaves it open. The modelled cores must fit on this host's CPUs, and the
+/// fastest device must keep its latencies. `trying` gets each factor that is tried. `None` if `stop` was raised.
 ///
 /// # Errors
-/// When no factor is large enough, or something fails that is tried.
+/// When no factor is large enough, or a trial fails.
 pub fn choose(
     study: &Study,
     placement: &CpuPlacement,
@@ -39,7 +39,7 @@ pub fn choose(
     let mut time = smallest_from(cores_need.unwrap_or(1.0)).ok_or_else(too_slow)?;
     let (mut devices_need, mut notice) = (None, None);
     if let Some(trial) = FactorTrial::from_study(study) {
-        // As while a cell is measured.
+        // As during the measurement of a cell.
         let _ticks = TickThreads::on_the_systems(placement);
         let found = smallest_that_holds(time, &mut |time| {
             trying(time);
@@ -68,18 +68,18 @@ pub fn choose(
     Ok(Some(ChosenFactor { time, slow_motion, notice }))
 }
 
-/// A factor that the fastest device was tried at, or why it could not be.
+/// A factor at which the fastest device was tried, or the reason why it could not be tried.
 #[derive(Debug, PartialEq)]
 struct TriedFactor {
     time: f64,
     untried: Option<String>,
 }
 
-/// A trial that ends at this many times the factor that it began with is made once more.
+/// A trial is repeated if it ends at this many times the factor that it began with.
 const FAR: f64 = 2.0;
 
-/// The smallest factor from `first` on that holds. A host may have been busy for the moments of a trial, which is no
-/// reason for hours of a much slower motion: where the end is far from `first`, what lies between is tried again.
+/// The smallest factor from `first` upwards that holds. The host may have been busy for a moment, which is no reason
+/// for hours of much slower motion. If the result is far from `first`, the factors in between are tried again.
 fn smallest_that_holds(
     first: f64,
     verdict: &mut dyn FnMut(f64) -> Result<Option<FactorVerdict>, AttachError>,
@@ -100,15 +100,15 @@ fn smallest_that_holds(
         match verdict(factor) {
             Ok(None) => return Ok(None),
             Ok(Some(FactorVerdict::Holds)) => return Ok(Some(TriedFactor { time: factor, untried: None })),
-            // A factor that could not be tried this time was too fast the time before.
+            // If a factor could not be tried this time, the previous one was too fast.
             Ok(Some(FactorVerdict::TooFast | FactorVerdict::Untried(_))) | Err(_) => {}
         }
     }
     Ok(Some(TriedFactor { time, untried: None }))
 }
 
-/// A note for the user on a given factor: whether the fastest device answers late at it. The run goes on all the same,
-/// so what can't be tried is only said.
+/// A note for the user on a given factor: whether the fastest device answers late at it. The run goes on regardless, so
+/// a device that can't be tried is only reported.
 pub fn weigh_devices(
     study: &Study,
     placement: &CpuPlacement,
@@ -133,18 +133,18 @@ pub fn weigh_devices(
     }
 }
 
-/// The smallest factor at which so many modelled cores fit; `None` where none is large enough.
+/// The smallest factor at which this many modelled cores fit; `None` if none is large enough.
 pub fn factor_for(modelled_cores: u32, placement: &CpuPlacement) -> Option<f64> {
     smallest_from(placement.fits_from(modelled_cores))
 }
 
-/// The factor that a study which leaves it open has on this host at least, if nothing else runs here: for estimates.
+/// The smallest possible factor on this idle host for a study that leaves the factor open. Estimates use it.
 pub fn least_factor(study: &Study) -> f64 {
     let needed = study.modelled_cores().map_or(1.0, |cores| CpuPlacement::for_idle_host().fits_from(cores));
     smallest_from(needed).unwrap_or(MAX_TIME)
 }
 
-/// Takes the study's or the user's factor as it is, and says if the modelled cores are too many for it.
+/// Takes the study's or the user's factor unchanged, and notes if the modelled cores are too many for it.
 pub fn weigh(study: &Study, placement: Option<&CpuPlacement>, chosen_by: ChosenBy) -> ChosenFactor {
     let time = study.scale.time;
     let cores_need = study.modelled_cores().zip(placement).map(|(cores, here)| here.fits_from(cores));
@@ -175,16 +175,16 @@ pub fn weigh(study: &Study, placement: Option<&CpuPlacement>, chosen_by: ChosenB
     ChosenFactor { time, slow_motion, notice }
 }
 
-/// The share of its cores that a certificate lets a system lack: real storage can't be slowed down, so a factor's
+/// The share of its cores that a certificate lets a system lack. Real storage can't be slowed down, so a factor's
 /// margin doesn't matter.
 const LACKING: f64 = 0.05;
 
-/// That the study's cores, on real storage, are more than this host has if nothing else runs here.
+/// A note if the study's cores, on real storage, are more than this host has when idle.
 pub fn too_many_cores_here(study: &Study) -> Option<String> {
     too_many_cores(study.modelled_cores()?, &CpuPlacement::for_idle_host())
 }
 
-/// That so many cores of real machines are more than this host has idle.
+/// A note if this many cores of real machines are more than this host has idle.
 fn too_many_cores(cores: u32, here: &CpuPlacement) -> Option<String> {
     let cpus = here.measured_cpus();
     if f64::from(cores) * (1.0 - LACKING) <= cpus {
@@ -197,7 +197,7 @@ fn too_many_cores(cores: u32, here: &CpuPlacement) -> Option<String> {
     ))
 }
 
-/// That other programs, or a hypervisor, have a good part of what the system would get on this host.
+/// A note if other programs or a hypervisor take much of the CPU time that the system would get on this host.
 pub fn busy_with_others(placement: &CpuPlacement) -> Option<String> {
     let share = 1.0 - placement.system_cpus / CpuPlacement::for_idle_host().system_cpus;
     (share > BUSY).then(|| {
@@ -208,10 +208,10 @@ pub fn busy_with_others(placement: &CpuPlacement) -> Option<String> {
     })
 }
 
-/// Less than this share of others is usual.
+/// Other programs usually have less than this share.
 const BUSY: f64 = 0.15;
 
-/// Effects of the study's slow-motion factor on systems whose clocks can't follow. A sentence each.
+/// Effects of the study's slow-motion factor on systems whose clocks can't follow, one sentence each.
 pub fn left_at_wall_time(study: &Study) -> Vec<String> {
     let of_system = |system: &SystemSpec| {
         let found = underlay_systems::find(&system.kind)?;
@@ -222,7 +222,7 @@ pub fn left_at_wall_time(study: &Study) -> Vec<String> {
     clocks.chain(study.systems.iter().filter_map(|system| note_short_slices(study, system))).collect()
 }
 
-/// That a server's cores come in slices so short that they do less.
+/// A note if a server gets its cores in slices so short that they do less work.
 fn note_short_slices(study: &Study, system: &SystemSpec) -> Option<String> {
     let cores = f64::from(study.machine?.cores) * f64::from(system.nodes);
     let cpus = cores / study.scale.time;
@@ -235,7 +235,7 @@ fn note_short_slices(study: &Study, system: &SystemSpec) -> Option<String> {
     })
 }
 
-/// The next larger factor; `None` beyond the largest.
+/// The next larger factor; `None` after the largest.
 pub fn next_factor(time: f64) -> Option<f64> {
     factors().find(|&factor| factor > time)
 }
@@ -266,13 +266,13 @@ mod tests {
         assert_eq!(first, [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]);
         assert_eq!(smallest_from(18.8), Some(24.0));
         assert_eq!(smallest_from(16.0), Some(16.0));
-        // A factor of a study's own lies between them.
+        // A study's own factor may lie between them.
         assert_eq!(next_factor(20.0), Some(24.0));
         assert_eq!(next_factor(24.0), Some(32.0));
         assert_eq!(smallest_from(1e9), None);
     }
 
-    /// Chooses a factor with a host's scripted answers, all of which must be used.
+    /// Chooses a factor from a host's scripted answers, all of which must be used.
     fn chosen(first: f64, script: &[(f64, Option<FactorVerdict>)]) -> Option<TriedFactor> {
         let mut script = script.iter();
         let found = smallest_that_holds(first, &mut |time| {
@@ -293,7 +293,7 @@ mod tests {
         let busy = [(8.0, Some(TooFast)), (12.0, Some(TooFast)), (16.0, Some(Holds))];
         let chosen_with = |more: &[(f64, Option<FactorVerdict>)]| chosen(8.0, &[&busy[..], more].concat());
         assert_eq!(chosen_with(&[(8.0, Some(TooFast)), (12.0, Some(Holds))]), trial_at(12.0));
-        // It was no moment: what held once is not tried again.
+        // This was no passing load: factors that failed before are not tried again.
         assert_eq!(chosen_with(&[(8.0, Some(TooFast)), (12.0, Some(TooFast))]), trial_at(16.0));
         let stalled = Some(FactorVerdict::Untried("3 requests".to_owned()));
         assert_eq!(chosen_with(&[(8.0, stalled), (12.0, Some(Holds))]), trial_at(12.0));
@@ -315,7 +315,7 @@ mod tests {
                 speed: None,
             }
         };
-        // An idle CPU, less the margin.
+        // An idle CPU minus the margin.
         assert_eq!(too_many_cores(1, &placement_of(0.99 * 0.85)), None);
         let message = too_many_cores(1, &placement_of(0.5 * 0.85)).unwrap();
         assert!(message.contains("0.50 idle CPUs") && !message.contains("fewer"), "{message}");

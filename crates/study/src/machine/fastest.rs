@@ -1,5 +1,5 @@
-//! A trial of the fastest storage of a study, by reads at the study's concurrency and by what a log does, from devices
-//! that hold nothing.
+//! A trial of a study's fastest storage configuration on empty devices: reads at the study's concurrency, and the
+//! requests of a log.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,43 +15,43 @@ use crate::estimate::share_of_reads;
 use crate::fio_job::waits_for_writes;
 use crate::spec::{StorageSource, StorageSpec, Study};
 
-/// More threads and devices than these make a trial long, and show no more.
+/// More threads or devices would lengthen a trial and show nothing more.
 const MAX_THREADS: u32 = 128;
 const MAX_DEVICES: usize = 16;
 const READ_BYTES: u64 = 4096;
-/// Enough to read from at random; a disk's seeks over it are short, but a disk is not the fastest.
+/// Enough for random reads. A disk's seeks over it are short, but a disk is never the fastest device.
 const DEVICE_BYTES: u64 = 1 << 30;
 const STRIPE_BYTES: u64 = 64 << 10;
 const DURATION: Duration = Duration::from_millis(600);
-/// With a larger share of reads, writes decide nothing.
+/// With a larger share of reads, writes do not matter.
 const MOSTLY_READS: f64 = 0.9;
-/// Half of what a cell's certificate allows: the load generator will need its part of the emulation's CPUs too.
+/// Half of what a cell's certificate allows, since the load generator will need its share of the emulation's CPUs too.
 const MEAN_TOLERANCE: f64 = 0.05;
 const P99_TOLERANCE: f64 = 0.10;
-/// The tolerance of a cell's certificate. One writer waits for one request after the other, so its slowest are this
-/// host's alone: half of that is rarely had.
+/// The tolerance of a cell's certificate. One writer waits for one request after the other, so its slowest requests are
+/// due to this host alone, and half the tolerance is rarely reached.
 const WRITES_P99_TOLERANCE: f64 = 0.20;
-/// Slow devices in slow motion are tried for longer, until they have answered enough; no longer than this.
+/// Slow devices in slow motion are tried for longer, until they have answered enough requests, but at most this long.
 const MAX_TRIAL_TIME: Duration = Duration::from_secs(4);
-/// Of a handful of requests no percentile tells anything, and of fewer than that no mean does.
+/// A handful of requests gives no percentile, and fewer give no mean.
 const MIN_REQUESTS: u64 = 100;
 const MIN_FOR_A_MEAN: u64 = 10;
 
 /// A trial's verdict on a factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FactorVerdict {
-    /// Programs wait no longer than the models say.
+    /// Programs wait no longer than the models require.
     Holds,
     TooFast,
-    /// Nobody knows, and why.
+    /// The result is unknown, with the reason.
     Untried(String),
 }
 
-/// A trial of one factor after the other.
+/// Tries one factor after the other.
 pub(super) struct FactorTrial {
     volume: VolumeSpec,
-    /// One device. Each member of a stripe gets every flush, so that the models' requests would not be those that the
-    /// program waited for, and no factor would seem slow enough.
+    /// A single device. Every member of a stripe gets every flush. The models' requests would then differ from those
+    /// that the program waited for, and no factor would seem slow enough.
     log_volume: VolumeSpec,
     loads: Vec<TrialLoad>,
     /// Reads per second of one thread on the fastest medium.
@@ -59,7 +59,7 @@ pub(super) struct FactorTrial {
     seed: u64,
 }
 
-/// One kind of requests, and how late their p99 may be.
+/// One kind of request, and how late its p99 may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TrialLoad {
     requests: DirectRequests,
@@ -72,7 +72,7 @@ impl TrialLoad {
         TrialLoad { requests: DirectRequests::RandomReads, threads, p99_tolerance: Some(P99_TOLERANCE) }
     }
 
-    /// Tails of writes are those of the medium's own work, which strikes the few of a trial by chance.
+    /// Tails of writes come from the medium's internal work, which hits the few writes of a trial by chance.
     fn mixed(threads: u32) -> TrialLoad {
         TrialLoad { requests: DirectRequests::Mixed, threads, p99_tolerance: None }
     }
@@ -83,8 +83,9 @@ impl TrialLoad {
 }
 
 impl FactorTrial {
-    /// `None` where nothing is modelled, and where everything is a batch job: nobody knows its concurrency. Of a
-    /// benchmark of the user's nobody does either, but one at a time is the least, and most of them wait for a log.
+    /// `None` where nothing is modelled. Also where everything is a batch job, since its concurrency is unknown. The
+    /// concurrency of a user's benchmark is unknown as well, but it is at least one, and most benchmarks wait for a
+    /// log.
     pub(super) fn from_study(study: &Study) -> Option<FactorTrial> {
         let max_threads = study.workloads.iter().flat_map(|workload| &workload.threads).max().copied();
         let benchmarks = || study.workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
@@ -96,7 +97,7 @@ impl FactorTrial {
             loads.push(TrialLoad::mixed(threads.min(MAX_THREADS)));
         }
         if has_benchmark {
-            // The slow requests of a database that writes a log are the reads beside it. fio may write nothing but the
+            // The slow requests of a database that writes a log are the reads next to it. fio may write nothing but the
             // log.
             let is_all = benchmarks().any(|one| one.plan.job.as_deref().is_some_and(waits_for_writes));
             loads.push(TrialLoad::log(is_all.then_some(WRITES_P99_TOLERANCE)));
@@ -127,8 +128,8 @@ impl FactorTrial {
         Some(FactorTrial { volume, log_volume, loads, least_rate_per_s, seed: study.run.seed })
     }
 
-    /// Whether programs wait no longer than the models say. A host that has no block devices to try it on is left to
-    /// find out by its first cells. `None` if `stop` was raised.
+    /// Whether programs wait no longer than the models require. Without block devices for a trial, the host's first
+    /// cells have to show it. `None` if `stop` was raised.
     pub(super) fn run_at(
         &self,
         time: f64,
@@ -141,8 +142,8 @@ impl FactorTrial {
             let try_it = || self.verdict(load, time, placement, registry, stop);
             let Some(mut found) = try_it()? else { return Ok(None) };
             if found == FactorVerdict::TooFast {
-                // A hypervisor that was away for some milliseconds makes a hundredth of so few requests late. As with
-                // cells, twice is no chance.
+                // A hypervisor that takes the CPU for some milliseconds makes a hundredth of these few requests late.
+                // As with cells, two such failures are no chance.
                 let Some(again) = try_it()? else { return Ok(None) };
                 if again == FactorVerdict::Holds {
                     found = FactorVerdict::Holds;
@@ -164,7 +165,7 @@ impl FactorTrial {
         }
     }
 
-    /// Long enough for requests to tell something by.
+    /// Long enough for a meaningful number of requests.
     fn duration(&self, time: f64) -> Duration {
         let needed_s = MIN_REQUESTS as f64 * 1.5 * time / self.least_rate_per_s.max(f64::MIN_POSITIVE);
         Duration::from_secs_f64(needed_s.clamp(DURATION.as_secs_f64(), MAX_TRIAL_TIME.as_secs_f64()))
@@ -181,7 +182,7 @@ impl FactorTrial {
         let TrialLoad { requests, threads, p99_tolerance } = tried;
         let volume = self.volume_of(requests).clone();
         let stack = StackSpec { volumes: vec![volume], dilation: time, seed: self.seed };
-        // The daemon goes where a cell's goes.
+        // The daemon runs on the same CPUs as a cell's daemon.
         let _confined = CpuConfinement::confine_to(&placement.emulation)?;
         let duration = self.duration(time);
         let load = DirectLoad { requests, threads, cpus: placement.system.clone(), duration };
@@ -208,12 +209,12 @@ impl FactorTrial {
     }
 }
 
-/// Whether a mix changes a good part of what it touches.
+/// Whether a mix changes a large part of what it touches.
 fn writes(mix: &str) -> bool {
     share_of_reads(mix).is_some_and(|share| share < MOSTLY_READS)
 }
 
-/// A device of a trial, which holds nothing.
+/// An empty device for a trial.
 fn trial_device(index: usize, medium: &CatalogueMedium) -> DeviceSpec {
     DeviceSpec::new(format!("trial.{index}"), Some(medium.clone()), DEVICE_BYTES, BackingSpec::Null)
 }
@@ -285,7 +286,8 @@ mod tests {
         assert_eq!(disk.duration(100.0), MAX_TRIAL_TIME);
     }
 
-    /// A stripe's flush is one of each member: the models' requests are then others than those waited for.
+    /// A stripe's flush is one flush of each member, so the models' requests differ from those that the program waits
+    /// for.
     #[test]
     fn log_on_stripe_is_tried_on_one_device() {
         let text = "name = \"a\"\nbaseline = \"a\"\n[system.s]\nkind = \"command\"\nmemory = \"1 GiB\"\n\
@@ -309,7 +311,7 @@ mod tests {
         let study = Study::parse("a.toml", text, false).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let trial = FactorTrial::from_study(&study).unwrap();
         assert_eq!(trial.loads, [TrialLoad::reads(1), TrialLoad::log(None)]);
-        // The p99 of fio's log is that of the writes themselves.
+        // The p99 of fio's log is the p99 of the writes themselves.
         let fio = text.replace(
             "kind = \"command\"\nrun = \"true\"",
             "kind = \"fio\"\njob = \"[log]\\nfilename={data}/log\\nrw=write\\nfdatasync=1\"",

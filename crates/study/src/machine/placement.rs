@@ -1,4 +1,4 @@
-//! Which CPUs of this host do what.
+//! Assigns this host's CPUs to their purposes.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use underlay_attach::{AttachError, CpuShare, Processors, ResourceRegistry};
 use super::capacity::{self, CpuCapacity};
 use super::speed::{self, CpuSpeed};
 
-/// Where there is a single CPU, the system gets this share of it and the emulation the rest.
+/// On a host with a single CPU, the system gets this share of it and the emulation the rest.
 const SHARE_OF_A_SINGLE_CPU: f64 = 0.5;
-/// A quota's period as modelled time, and its bounds as wall time. A system that has used up its share waits for the
-/// rest of a period: that must be short beside what its operations take, and no shorter than the kernel can keep to.
+/// A quota's period in modelled time, and its bounds in wall time. A system that has used up its share waits for the
+/// rest of the period. The period must be short compared with an operation, but not too short for the kernel.
 const PERIOD_MODELLED: Duration = Duration::from_micros(500);
 const PERIOD_MIN: Duration = Duration::from_millis(2);
 const PERIOD_MAX: Duration = Duration::from_millis(20);
-/// A quota below this share of a CPU comes in slices of the kernel's least, 1 ms, and far apart, so that caches are
-/// cold whenever one begins. RocksDB with all its cores busy did as much at an eighth of a CPU as at a 32nd, and a
-/// fifth less at a 48th (in four pairs 3 to 33 %).
+/// A quota below this share of a CPU comes in slices of the kernel's minimum, 1 ms. They are far apart, so caches are
+/// cold whenever one begins. RocksDB with all its cores busy did as much at an eighth of a CPU as at a 32nd. At a 48th
+/// it did a fifth less (3 to 33 % in four pairs).
 pub const SMALL_SHARE: f64 = 0.025;
 
-/// This host's CPUs, divided between the system under test and what emulates its surroundings: the load generator, the
-/// modelled devices and volume servers.
+/// This host's CPUs, divided between the system under test and the emulation of its surroundings: the load generator,
+/// the modelled devices and the volume servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuPlacement {
     pub system: Processors,
     pub emulation: Processors,
-    /// CPUs' worth of time that the system can have, the margin taken off already.
+    /// The CPU time that the system can have, in CPUs, after the margin.
     pub system_cpus: f64,
-    /// The system's CPUs, those first that have most left.
+    /// The system's CPUs, those with the most free time first.
     pub(super) by_room: Vec<CpuCapacity>,
     /// `None` where it was not measured.
     pub speed: Option<CpuSpeed>,
@@ -37,26 +37,26 @@ pub struct CpuPlacement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerShare {
     pub cpu: CpuShare,
-    /// Of one node of the modelled system.
+    /// Cores of one node of the modelled system.
     pub modelled_cores: u32,
-    /// The CPU time of the modelled cores, on CPUs at their fastest. `cpu` has more, as this host's are slower while
-    /// all of them compute.
+    /// The CPU time of the modelled cores on CPUs at their fastest. `cpu` is larger, since this host's CPUs are slower
+    /// while all of them compute.
     pub due_cpus: f64,
-    /// The measured free time on its CPUs.
+    /// The measured free time on the system's CPUs.
     pub measured_cpus: f64,
 }
 
 impl CpuPlacement {
-    /// Divides the CPUs that this process may run on, by what each of them has left just now.
+    /// Divides the CPUs that this process may run on, by their current free time.
     ///
     /// # Errors
-    /// When it can't be measured.
+    /// When the free time can't be measured.
     pub fn measure() -> Result<CpuPlacement, AttachError> {
         Ok(divide(capacity::steady(&mut || capacity::measure(&Processors::available()))?))
     }
 
-    /// With the speed of its CPUs, measured now. A reference from before counts where it was faster, this host's as
-    /// well as `known_us`.
+    /// Adds the speed of the CPUs, measured now. An earlier reference counts if it was faster, both this host's and
+    /// `known_us`.
     #[must_use]
     pub fn with_speed(
         self,
@@ -69,20 +69,20 @@ impl CpuPlacement {
         CpuPlacement { speed, ..self }
     }
 
-    /// How many times as long as at its fastest a CPU takes when all of them compute.
+    /// How many times slower a CPU is while all CPUs compute than at its fastest.
     pub fn slowdown(&self) -> f64 {
         self.speed.map_or(1.0, |speed| speed.slowdown_under_load())
     }
 
-    /// As it would be if nothing else ran here.
+    /// The placement if nothing else ran here.
     pub(super) fn for_idle_host() -> CpuPlacement {
         divide(Processors::available().iter().map(|cpu| CpuCapacity { cpu, left: 1.0 }).collect())
     }
 
-    /// The share of each of `servers` servers of `nodes` nodes, of a machine of so many cores each, in slow motion by
-    /// `time`. A server that has this host to itself gets whole CPUs as such: they hold it without a quota. A modelled
-    /// machine gets more time in proportion as this host's CPUs are slower when all of them compute. Beside real
-    /// storage CPUs count as they are.
+    /// The share of each of `servers` servers of `nodes` nodes, each a machine with this many cores, in slow motion by
+    /// `time`. A server that has this host to itself gets whole CPUs, which limit it without a quota. A modelled
+    /// machine gets more time in proportion as this host's CPUs slow down when all of them compute. With real storage,
+    /// CPUs count as they are.
     pub fn share(&self, cores: u32, nodes: u32, servers: u32, time: f64, is_modelled: bool) -> ServerShare {
         let period = PERIOD_MODELLED.mul_f64(time).clamp(PERIOD_MIN, PERIOD_MAX);
         let due_cpus = f64::from(cores) * f64::from(nodes) / time;
@@ -99,26 +99,26 @@ impl CpuPlacement {
         ServerShare { cpu, modelled_cores: cores, due_cpus, measured_cpus }
     }
 
-    /// CPUs' worth of time that was measured for the system, margin included.
+    /// The CPU time measured for the system, in CPUs, margin included.
     pub fn measured_cpus(&self) -> f64 {
         self.system_cpus / (1.0 - super::MARGIN)
     }
 
-    /// Whether system and emulation have the same CPU.
+    /// Whether the system and the emulation share a CPU.
     pub fn is_shared(&self) -> bool {
         self.system == self.emulation
     }
 
-    /// The factor from which on so many modelled cores fit on the system's CPUs.
+    /// The smallest factor at which this many modelled cores fit on the system's CPUs.
     pub fn fits_from(&self, modelled_cores: u32) -> f64 {
         (f64::from(modelled_cores) * self.slowdown() / self.system_cpus.max(f64::MIN_POSITIVE)).max(1.0)
     }
 }
 
-/// The emulation gets a third of the CPUs, and one at least: those that have most left. A reply that waits for a CPU
-/// adds latency that no device had, while slower motion can give the system its share.
+/// The emulation gets a third of the CPUs, at least one: those with the most free time. A reply that waits for a CPU
+/// adds latency that no device had. The system can get its share by slower motion.
 fn divide(mut found: Vec<CpuCapacity>) -> CpuPlacement {
-    // Of equal ones the last, since the kernel's own work tends to the first.
+    // Among equal CPUs take the last, since the kernel's own work tends to run on the first.
     found.sort_by(|a, b| b.left.total_cmp(&a.left).then(b.cpu.cmp(&a.cpu)));
     let left = |cpus: &[CpuCapacity]| cpus.iter().map(|one| one.left).sum::<f64>() * (1.0 - super::MARGIN);
     let set = |cpus: &[CpuCapacity]| cpus.iter().map(|one| one.cpu).collect::<Processors>();
@@ -174,11 +174,11 @@ mod tests {
         assert_eq!((share.cpu.quota_cpus, share.modelled_cores), (0.5, 16));
         assert_eq!(share.cpu.period, Duration::from_millis(20));
         assert_eq!(placement.share(1, 1, 1, 1.0, true).cpu.period, Duration::from_millis(2));
-        // A machine smaller than this host needs no slow motion for its cores.
+        // A machine smaller than this host needs no slow motion to fit its cores.
         assert_eq!(placement_of(&[1.0; 64]).fits_from(16), 1.0);
     }
 
-    /// The same cores do as much on CPUs that are slower, in as much more of their time.
+    /// The same cores do the same work on slower CPUs in more of their time.
     #[test]
     fn slower_cpus_get_more_time_where_available() {
         let speed = CpuSpeed { reference_us: 50.0, loaded_us: 62.5 };

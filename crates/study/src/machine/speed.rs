@@ -1,8 +1,8 @@
-//! How fast CPUs compute: a fixed computation, arithmetic and memory, timed by the CPU time that it takes.
+//! How fast CPUs compute: the CPU time of a fixed computation on registers and memory.
 //!
-//! A core that a hypervisor shares between two guests does less for each in the same CPU time, and so does one whose
-//! clock was lowered or whose caches others use. No counter of the kernel shows it: nothing was stolen, nobody waited.
-//! The computation does.
+//! A core that a hypervisor shares between two guests does less for each in the same CPU time. So does a core with a
+//! lowered clock, or one whose caches others use. No kernel counter shows this: nothing was stolen and nothing waited.
+//! The computation does show it.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use underlay_files::{Access, Folder};
 use super::capacity::thread_time;
 
 const ROUNDS: u64 = 16_000;
-/// Independent of each other, so that a core works on several at a time: what shares a core costs those the most.
+/// Independent of each other, so that a core works on several at a time. Sharing a core costs these the most.
 const LANES: usize = 8;
-/// Half a mebibyte, more than the caches that no core shares with its other threads.
+/// Half a mebibyte, more than the private caches of a core.
 const LINES: usize = 8192;
 const WORDS_IN_A_LINE: usize = 16;
-/// The highest tenth of the samples is left out: an interrupt lengthens a few by any amount.
+/// The highest tenth of the samples is ignored, since interrupts lengthen a few of them by any amount.
 const OUTLIERS: f64 = 0.1;
 /// A tenth of the samples reach a CPU's fastest speed.
 const FASTEST: f64 = 0.1;
 
-/// The memory that the computation goes through: lines in an order that no prefetcher knows.
+/// The memory that the computation goes through: lines in an order that no prefetcher can predict.
 pub(crate) struct SpeedComputation {
     lines: Vec<[u32; WORDS_IN_A_LINE]>,
 }
@@ -33,8 +33,8 @@ pub(crate) struct SpeedComputation {
 impl SpeedComputation {
     pub(crate) fn new() -> SpeedComputation {
         let mut order: Vec<u32> = (0..LINES as u32).collect();
-        // The same order everywhere: a plain generator is enough to shuffle by (Sattolo's algorithm makes one cycle of
-        // all).
+        // The order is always the same. A plain generator is enough for the shuffle (Sattolo's algorithm makes one
+        // cycle of all).
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for last in (1..LINES).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -47,9 +47,9 @@ impl SpeedComputation {
         SpeedComputation { lines }
     }
 
-    /// Does it once, and says what CPU time this thread had for it: what others had in between is not its matter.
+    /// Computes once and returns the CPU time that this thread used; time of other threads in between does not count.
     pub(crate) fn run(&mut self) -> Duration {
-        // Warms the nearest caches: cold ones would show earlier programs' effect and not the CPU.
+        // Warms the nearest caches. Cold ones would show the effect of earlier programs instead of the CPU.
         black_box(self.lines.iter().fold(0, |sum: u32, line| sum.wrapping_add(line[0])));
         let began = thread_time();
         let mut lanes: [u64; LANES] = std::array::from_fn(|lane| black_box(lane as u64));
@@ -68,7 +68,7 @@ impl SpeedComputation {
     }
 }
 
-/// The mean of these samples without the slowest; `None` without any.
+/// The mean of these samples without the slowest; `None` if there are none.
 pub(crate) fn usual_us(samples: &[Duration]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
@@ -88,22 +88,22 @@ fn fastest_us(samples: &[Duration]) -> Option<f64> {
 pub struct CpuSpeed {
     /// The computation's shortest time seen here.
     pub reference_us: f64,
-    /// Its time while all CPUs compute at once.
+    /// The computation's time while all CPUs compute at once.
     pub loaded_us: f64,
 }
 
 impl CpuSpeed {
-    /// How many times as long as at the fastest CPUs take when all of them compute.
+    /// How many times slower CPUs are when all of them compute than at their fastest.
     pub fn slowdown_under_load(&self) -> f64 {
         (self.loaded_us / self.reference_us.max(f64::MIN_POSITIVE)).clamp(1.0, MAX_SLOWDOWN)
     }
 
-    /// Whether a CPU of this host can have been so fast before.
+    /// Whether a CPU of this host can have been this fast before.
     fn is_credible(&self, known_us: f64) -> bool {
         known_us.is_finite() && known_us > self.reference_us / MAX_SLOWDOWN
     }
 
-    /// With a reference from before, where that was faster.
+    /// Takes an earlier reference if it was faster.
     #[must_use]
     pub fn known_from(self, known_us: Option<f64>) -> CpuSpeed {
         let value_us = known_us.filter(|value_us| self.is_credible(*value_us));
@@ -118,14 +118,14 @@ impl CpuSpeed {
 pub(crate) const MAX_SLOWDOWN: f64 = 4.0;
 const ALL_AT_ONCE: Duration = Duration::from_millis(150);
 const ALONE: Duration = Duration::from_millis(50);
-/// CPUs that are looked at alone. They are alike as a rule.
+/// The number of CPUs that are measured alone. As a rule CPUs are alike.
 const MAX_ALONE: usize = 4;
 
-/// Looks at these CPUs, all of them at the same time and then some of them alone. `None` where none may be used.
+/// Measures these CPUs, all of them at the same time and then some of them alone. `None` where none may be used.
 pub(super) fn look(cpus: &Processors) -> Option<CpuSpeed> {
     let together: Vec<Vec<Duration>> = std::thread::scope(|scope| {
         let looks = cpus.iter().map(|cpu| scope.spawn(move || samples_on(cpu, ALL_AT_ONCE)));
-        // All of them before the first is waited for.
+        // All of them start before the first is awaited.
         let looks: Vec<_> = looks.collect();
         looks.into_iter().filter_map(|look| look.join().ok()?.ok()).collect()
     });
@@ -155,7 +155,7 @@ fn samples_on(cpu: u32, length: Duration) -> Result<Vec<Duration>, AttachError> 
 /// The speed of this host's CPUs, kept from run to run until it boots.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct KnownSpeeds {
-    /// Other computations take another time.
+    /// A different computation takes a different time.
     computation: u32,
     cpu: String,
     boot: String,
@@ -168,10 +168,10 @@ const FILE_MAX_BYTES: u64 = 4096;
 /// Raised whenever the computation changes.
 const COMPUTATION: u32 = 1;
 
-/// The fastest that was seen on this host since it booted, this time included; kept beside the registry's journals.
+/// The fastest speed since this host booted, including this one. It is kept next to the registry's journals.
 pub(super) fn remembered(registry: &ResourceRegistry, cpu: &str, speed: CpuSpeed) -> CpuSpeed {
     let Ok(folder) = Folder::open(registry.directory()) else { return speed };
-    // Of runs that look at the same time, one that saw less would else replace what another has just written.
+    // Otherwise, of two runs that measure at once, the slower could replace what the faster has just written.
     let lock = folder.file(LOCK).ok().filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
@@ -189,7 +189,7 @@ pub(super) fn remembered(registry: &ResourceRegistry, cpu: &str, speed: CpuSpeed
             boot,
             fastest_us: with_known.reference_us,
         };
-        // A run goes on without: the next one knows less.
+        // On failure the run goes on; the next one only knows less.
         let text = serde_json::to_vec(&now).expect("it is plain data");
         let _ = folder.replace(FILE, Access::Private, &text);
     }

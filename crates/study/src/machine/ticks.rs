@@ -1,11 +1,11 @@
-//! Makes the kernel choose again who runs, more often than its own tick does.
+//! Makes the kernel reschedule more often than its own tick does.
 //!
-//! Beside a busy program a thread of the system runs as soon as it wakes up. But it may lose its CPU again, to a worker
-//! of the kernel's that carries its own request to a modelled device, for one; and when the worker is done, the
-//! scheduler may let the busy program go on. It chooses again when somebody wakes up or at its next tick, up to 4 ms
-//! later (250 ticks a second are usual). A thread that outranks all others makes it choose by waking up for a moment.
-//! Of fio's reads with 16 in flight on an NVMe drive at x24, beside a program that never rests, the p99 was 36 % late
-//! without that, and 9 to 14 % with it.
+//! Next to a busy program, a thread of the system runs as soon as it wakes up. But it may lose its CPU again, for
+//! example to a kernel worker that carries its own request to a modelled device. When the worker is done, the scheduler
+//! may let the busy program continue. It decides again when a thread wakes up or at its next tick, up to 4 ms later
+//! (250 ticks a second are usual). A thread with a higher priority than all others forces a decision by waking up for a
+//! moment. The reads of fio were measured with 16 in flight on an NVMe drive at x24, next to a program that never
+//! rests. Their p99 was 36 % late without this, and 9 to 14 % late with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::ticker::SamplerTicker;
 
 /// A wake-up costs some 3 µs.
 const EVERY: Duration = Duration::from_millis(1);
-/// How often it is seen whether CPUs have other programs. The kernel counts in hundredths of a second.
+/// How often to check whether other programs use the CPUs. The kernel counts in hundredths of a second.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A CPU that is idle for more than this share of the time has no program that never rests.
 const IDLE_SHARE: f64 = 0.1;
 
-/// A thread on each of some CPUs for as long as that is hardly ever idle. They end when this is dropped.
+/// A thread on each of some CPUs, as long as that CPU is hardly ever idle. The threads end when this is dropped.
 pub(crate) struct TickThreads {
     count: Arc<AtomicU64>,
     watch: SamplerTicker,
 }
 
 impl TickThreads {
-    /// On the CPUs of the system; `None` where the emulation has the same one, and would be what never rests.
+    /// On the system's CPUs; `None` where the emulation shares them and would itself be the busy program.
     pub(super) fn on_the_systems(placement: &CpuPlacement) -> Option<TickThreads> {
         (!placement.is_shared()).then(|| TickThreads::start(&placement.system))
     }
 
-    /// `None` also where the system may have nearly all of its CPUs itself: nobody could tell its own work from that of
+    /// `None` also where the system may use nearly all of its CPUs, since its own work could not be told from that of
     /// others.
     pub(crate) fn for_share(
         placement: &CpuPlacement,
@@ -50,16 +50,16 @@ impl TickThreads {
         is_told.then(|| TickThreads::start(&share.cpu.cpus))
     }
 
-    /// Where no thread may outrank others, nothing is done: what the system waits is counted all the same.
+    /// Where threads may not outrank others, this does nothing; the system's waits are counted all the same.
     fn start(cpus: &Processors) -> TickThreads {
         let count = Arc::<AtomicU64>::default();
         let (counter, cpus) = (Arc::clone(&count), cpus.clone());
-        // An ordinary thread, since on a large host the kernel's account takes a while to read.
+        // An ordinary thread, since reading the kernel's CPU times takes a while on a large host.
         let watch = SamplerTicker::start("contention", LOOK_EVERY, move || {
             let mut before = CpuTimes::read_each(&cpus).ok()?;
             let mut ticking = BTreeMap::<u32, TickThread>::new();
             Some(move || {
-                // A CPU that has gone offline has no account.
+                // A CPU that has gone offline has no times.
                 if let Ok(now) = CpuTimes::read_each(&cpus) {
                     for ((cpu, now), before) in cpus.iter().zip(&now).zip(&before) {
                         if !has_no_rest(now.delta_since(*before)) {
@@ -78,15 +78,15 @@ impl TickThreads {
         TickThreads { count, watch }
     }
 
-    /// How often the kernel was made to choose, since this began.
+    /// How often the kernel was made to reschedule since this began.
     pub(crate) fn count(&self) -> u64 {
         self.watch.check();
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// The thread on one CPU. Nobody waits for its end: a program that outranks it may keep it from running, and it holds
-/// nothing.
+/// The thread on one CPU. Nothing waits for its end: a program that outranks it may keep it from running, and it holds
+/// no resources.
 struct TickThread {
     _over: Sender<()>,
 }
@@ -94,7 +94,7 @@ struct TickThread {
 impl TickThread {
     fn start(cpu: u32, count: Arc<AtomicU64>) -> TickThread {
         let (over, ended) = mpsc::channel();
-        // Where no thread can be had there is none.
+        // If the thread can't be started, there is none.
         let _ = std::thread::Builder::new().name("tick".into()).spawn(move || {
             let Ok(_there) = CpuConfinement::confine_to(&[cpu].into_iter().collect()) else { return };
             if slices::run_at_once().is_err() {
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Never rests, on one CPU, until it is dropped.
+    /// Keeps one CPU busy until it is dropped.
     struct Busy(Arc<AtomicBool>);
 
     impl Busy {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// However busy the CPU is otherwise, a program that never rests is there.
+    /// A program that never rests is present, however busy the CPU is otherwise.
     #[test]
     fn busy_cpu_ticks_until_dropped() {
         let Some(cpu) = Processors::available().iter().next() else { return };

@@ -1,4 +1,4 @@
-//! The storages of a cell's servers: one each, attached, with the process that serves it.
+//! The storage of a cell's servers: one attached instance each, with the process that serves it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,11 +23,11 @@ use super::volume_server::{self, VolumeServer};
 use super::{CellError, faults, images};
 use crate::spec::{FaultSpec, PoolVolume, StorageSource, StorageSpec};
 
-/// The storages of a cell. Dropping them detaches them.
+/// The storage of all servers of a cell. Dropping it detaches it.
 pub(super) struct CellStorages {
-    /// One for each server. It goes before what serves it.
+    /// One per server. Dropped before the process that serves it.
     servers: Vec<AttachedStorage>,
-    /// How many nodes of a server have equal parts of its storage to themselves; 1 where all share it.
+    /// The number of nodes of a server that have equal, separate parts of its storage; 1 where all share it.
     nodes: usize,
     /// The storages of the system's roles, server by server.
     roles: Vec<StorageRole>,
@@ -35,7 +35,7 @@ pub(super) struct CellStorages {
     dirty_limits: Vec<DirtyLimitRecord>,
 }
 
-/// A storage of one server for a part of what it stores.
+/// The storage that one server has for a part of its data.
 struct StorageRole {
     server: usize,
     name: String,
@@ -50,8 +50,8 @@ struct ServedPool {
 }
 
 impl CellStorages {
-    /// Attaches a storage for each server, with the data of `source`: made anew and empty without one. The study's
-    /// limit of dirty pages is in force then.
+    /// Attaches storage for each server, with the data of `source`, or fresh and empty without it. The study's limit of
+    /// dirty pages applies from then on.
     pub(super) fn attach(
         plan: &CellPlan<'_>,
         source: Option<&PreparedDataset>,
@@ -95,7 +95,7 @@ impl CellStorages {
                 storages.roles.push(StorageRole { server: server as usize, name: role.to_owned(), attached });
             }
         }
-        // A cluster that runs already has its storage. Only roles can be attached for it.
+        // An external cluster already has its storage. Only roles can be attached for it.
         if plan.storage.is_elsewhere() {
             return Ok(storages);
         }
@@ -114,13 +114,13 @@ impl CellStorages {
         let devices = volume_server::devices_folder(&pool_folder);
         Folder::make(&devices, Access::Private)?;
         if let Some(InitialData::Images(prepared)) = source.map(|source| &source.data) {
-            // Before the server starts: it opens the devices that it finds here.
+            // Before the server starts, since it opens the devices that it finds here.
             images::clone_folder(&volume_server::devices_folder(prepared), &devices)?;
         }
         let server = VolumeServer::start(plan, &pool_folder)?;
         storages.pool = Some(ServedPool { server, volume: volume.clone(), time_scale: plan.scale.time });
         for server in 0..plan.system.servers {
-            // The server belongs to `storages` already: if an attachment fails, it goes with them.
+            // The server already belongs to `storages`, so a failed attachment drops it too.
             let way = storages.pool.as_ref().expect("made just now").server.volume(server);
             let stack = storage::stack_of_volume(&plan.storage, way, plan.scale.time, plan.seed);
             let mount_root = server_folder(server)?.join("mnt");
@@ -131,7 +131,7 @@ impl CellStorages {
         Ok(storages)
     }
 
-    /// Every storage of a server, or of a node of it, gets the whole limit: its devices share it.
+    /// Each storage of a server, or of one of its nodes, gets the whole limit, which its devices share.
     fn limit_dirty(
         &mut self,
         plan: &CellPlan<'_>,
@@ -142,7 +142,7 @@ impl CellStorages {
             let found = plan.roles().into_iter().find(|(name, _)| *name == role);
             found.map_or_else(|| role.to_owned(), |(_, storage)| storage.name.clone())
         };
-        // Each node has memory of its own.
+        // Each node has its own memory.
         let of_nodes_bytes = limit_bytes.saturating_mul(self.nodes as u64);
         let compared =
             self.servers.iter_mut().map(|attached| (plan.storage.name.clone(), of_nodes_bytes, attached));
@@ -158,7 +158,7 @@ impl CellStorages {
                 }
                 Err(other) => return Err(other.into()),
             };
-            // Servers have equal storages.
+            // All servers have equal storage.
             if !self.dirty_limits.iter().any(|earlier| earlier.storage == limit.storage) {
                 self.dirty_limits.push(limit);
             }
@@ -174,7 +174,8 @@ impl CellStorages {
         Ok(())
     }
 
-    /// Where a storage says how far the kernel reads ahead. A host that can't do it can't give an answer for it.
+    /// Sets the kernel's read-ahead where the storage configuration asks for it. A host that can't set it can't measure
+    /// its effect.
     fn set_read_ahead(&mut self, plan: &CellPlan<'_>, registry: &ResourceRegistry) -> Result<(), CellError> {
         if let Some(bytes) = plan.storage.read_ahead_bytes {
             for attached in &mut self.servers {
@@ -191,23 +192,23 @@ impl CellStorages {
         Ok(())
     }
 
-    /// The effective limits of dirty pages, storage by storage; none without a limit in the study.
+    /// The effective limits of dirty pages, one per storage; empty without a limit in the study.
     pub(super) fn dirty_limits(&self) -> &[DirtyLimitRecord] {
         &self.dirty_limits
     }
 
-    /// One for each server, in order; none of a cluster that runs already.
+    /// One per server, in order; empty for an external cluster.
     pub(super) fn servers(&self) -> &[AttachedStorage] {
         &self.servers
     }
 
-    /// The directories of a server's roles.
+    /// The directories of one server's roles.
     fn roles_of(&self, server: usize) -> BTreeMap<String, PathBuf> {
         let own = self.roles.iter().filter(|role| role.server == server);
         own.map(|role| (role.name.clone(), role.attached.paths()[0].clone())).collect()
     }
 
-    /// The directories of roles: server, role, and where they are.
+    /// The directories of roles: server, role and paths.
     pub(super) fn directories_of_roles(&self) -> impl Iterator<Item = (usize, &str, &[PathBuf])> {
         self.roles.iter().map(|role| (role.server, role.name.as_str(), role.attached.paths()))
     }
@@ -220,12 +221,12 @@ impl CellStorages {
         StoragePaths { data, roles: self.roles_of(server), further_nodes, scratch }
     }
 
-    /// Every directory that servers have been given.
+    /// All directories that servers were given.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         self.all().flat_map(|attached| attached.paths().to_vec()).collect()
     }
 
-    /// Brings what is dirty in the page cache onto the file systems and the bare devices.
+    /// Writes dirty pages from the page cache to the file systems and the bare devices.
     pub(super) fn write_out(&self) -> Result<(), CellError> {
         let write_out = |path: &PathBuf| -> std::io::Result<()> {
             let opened = File::open(path)?;
@@ -269,16 +270,16 @@ impl CellStorages {
         Ok(())
     }
 
-    /// The devices' faults since they were attached that their data may show, in words. It is over then.
+    /// The faults since the devices were attached that may show in their data, in words. Counting them ends here.
     pub(super) fn faults_in_data(&self) -> Result<Vec<String>, CellError> {
         let without_pool = self.servers.iter().filter(|_| self.pool.is_none());
         without_pool.chain(self.roles.iter().map(|role| &role.attached)).try_for_each(faults::end_all)?;
-        // Faults that are over count as earlier from here on, which tells whether they only slowed a device.
+        // Faults that have ended count as earlier from here on. This shows whether they only slowed a device.
         self.begin_measurement(faults::UNSAMPLED_S)?;
         Ok(faults::faults_in_data(&self.end_measurement()?.0))
     }
 
-    /// Every device's activity, in the order of [`storage::describe`], and the network's where there is one.
+    /// The activity of every device, in the order of [`storage::describe`], and of the network where there is one.
     pub(super) fn end_measurement(&self) -> Result<(Vec<DeviceActivity>, Option<NetworkRecord>), CellError> {
         let mut seen = Vec::new();
         for attached in &self.servers {
@@ -299,8 +300,8 @@ impl CellStorages {
         Ok((devices, network))
     }
 
-    /// How every device stands, as records name it, and every layer; counting goes on. It is asked for by connections
-    /// of its own: one that does not answer in time spoils none that a measurement needs.
+    /// The state of every device, under its name in records, and of every layer; counting continues. It uses its own
+    /// connections, so that a late answer does not disturb any connection of the measurement.
     pub(super) fn glance(
         &self,
         plan: &CellPlan<'_>,
@@ -335,8 +336,8 @@ impl CellStorages {
         Ok((seen, layers))
     }
 
-    /// Adds to what devices did how far what is known of their media carries it; devices of a pool have none. After
-    /// every measurement has ended: it takes the daemons a moment, which ends where `stop` is raised.
+    /// Adds to the devices' activity how well the data about their media support it; devices of a pool have none.
+    /// Called after all measurements, since it takes the daemons a moment. `stop` ends it.
     pub(super) fn add_inputs(
         &self,
         devices: &mut [DeviceActivity],
@@ -359,13 +360,13 @@ impl CellStorages {
         Ok(())
     }
 
-    /// The system runs on these CPUs.
+    /// Sets the CPUs that the system runs on.
     pub(super) fn watch_for_programs_on(&self, cpus: &Processors) {
         let roles = self.roles.iter().map(|role| &role.attached);
         self.servers.iter().chain(roles).for_each(|attached| attached.watch_for_programs_on(cpus));
     }
 
-    /// Programs' waits on the way to each volume in the finished measurement, the roles' last.
+    /// Programs' waits on the path to each volume in the finished measurement, those of roles last.
     pub(super) fn path_records(&self) -> Vec<PathRecord> {
         let records_of = |attached: &AttachedStorage, server: usize, role: Option<&String>| {
             let server = storage::server_number(server, self.servers.len().max(1));
@@ -402,9 +403,9 @@ impl CellStorages {
         Ok(layers)
     }
 
-    /// `Err` when one of them can't be used any more.
+    /// `Err` when one of them can no longer be used.
     pub(super) fn health(&self) -> Result<(), CellError> {
-        // First the cause, then what may be its effect.
+        // First the cause, then its possible effect.
         if let Some(pool) = &self.pool {
             pool.server.health()?;
         }
@@ -412,7 +413,7 @@ impl CellStorages {
         Ok(())
     }
 
-    /// Everything that was written is in the images, or on the real paths, when this returns.
+    /// Detaches everything. When this returns, all written data is in the images or on the real paths.
     pub(super) fn detach(self) -> Result<(), CellError> {
         match self.clear_away()? {
             None => Ok(()),
@@ -420,8 +421,9 @@ impl CellStorages {
         }
     }
 
-    /// As [`detach`](Self::detach) after a measurement, whose figures stay true where another program keeps a part of
-    /// it: it may have got a copy of our mounts with a mount namespace of its own. Who that is, if anybody does.
+    /// Like [`detach`](Self::detach), after a measurement whose metrics stay valid even if another program keeps a part
+    /// in use. Such a program may have copied our mounts into its own mount namespace. Returns that program, if there
+    /// is one.
     pub(super) fn clear_away(mut self) -> Result<Option<String>, CellError> {
         let mut in_use = Vec::new();
         let roles = self.roles.iter_mut().map(|role| &mut role.attached);
@@ -431,7 +433,7 @@ impl CellStorages {
                 detached => detached?,
             }
         }
-        // Before the pool's server: requests to one that is gone end only by their timeout.
+        // Before the pool's server: requests to a dropped server end only by their timeout.
         self.servers.clear();
         if let Some(pool) = self.pool.take() {
             pool.server.stop()?;
@@ -441,7 +443,7 @@ impl CellStorages {
 }
 
 impl ServedPool {
-    /// The cost of the way to the volumes, from the times `seen` at the servers' ends and at the `devices`.
+    /// The cost of the network to the volumes, from the times `seen` at the servers' ends and at the `devices`.
     fn network(
         &self,
         seen: &[DeviceActivity],
@@ -457,7 +459,7 @@ impl ServedPool {
         };
         let (requests, at_devices) = (delivered(seen), delivered(devices));
         let or_zero = |histogram: &Histogram, value: f64| if histogram.count() > 0 { value } else { 0.0 };
-        // Microseconds of this machine's clock; the largest of several initiators is on the safe side.
+        // Microseconds of wall time. The largest value of several initiators is on the safe side.
         let round_trip_wall_us = layers
             .iter()
             .filter(|layer| layer.kind == "remote")
@@ -468,7 +470,7 @@ impl ServedPool {
         let bytes: f64 = totals.map(|all| (all.read_bytes + all.write_bytes) as f64).sum();
         let link_us = self.volume.link.map(|link| {
             let mean_bytes = if requests.count() > 0 { bytes / requests.count() as f64 } else { 0.0 };
-            // A million bytes a second are a byte a microsecond.
+            // A million bytes per second are one byte per microsecond.
             2.0 * link.latency_us + mean_bytes / link.bandwidth_mb_s
         });
         NetworkRecord {
@@ -487,9 +489,9 @@ impl ServedPool {
     }
 }
 
-/// A daemon that takes longer to answer is not watched.
+/// A daemon that takes longer to answer is not sampled.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
-/// A medium that is asked again in virtual time takes seconds.
+/// Testing a medium again in virtual time takes seconds.
 const INPUTS_LIMIT: Duration = Duration::from_secs(600);
 
 fn watched(attached: &AttachedStorage) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), AttachError> {
@@ -505,7 +507,7 @@ const ROUND_TRIP_NS: &str = "network_p50_ns";
 /// The attachment that connects by the kernel.
 const KERNEL_ATTACHMENT: &str = "nvme-kernel";
 
-/// One storage's initial contents.
+/// The initial contents of one storage.
 #[derive(Clone, Copy)]
 enum InitialContent<'a> {
     /// A folder of backing files to be cloned.
@@ -514,16 +516,16 @@ enum InitialContent<'a> {
     Trees(&'a [PathBuf]),
 }
 
-/// Where the backing files of a storage lie that is attached in this folder.
+/// Where the backing files are of a storage that is attached in this folder.
 pub(super) fn images_folder(folder: &Path) -> PathBuf {
     folder.join("images")
 }
 
-/// The directories of the first node and of those after it: equal parts, in order.
+/// The directories of the first node and of the others: equal parts, in order.
 fn split_by_node(directories: &[PathBuf], nodes: usize) -> (Vec<PathBuf>, Vec<NodePaths>) {
     let mut of_nodes = directories.chunks((directories.len() / nodes).max(1)).map(<[PathBuf]>::to_vec);
     let first = of_nodes.next().unwrap_or_default();
-    // The check of a study sees to it that nodes with storages of their own have no roles.
+    // The check of a study ensures that nodes with storage of their own have no roles.
     (first, of_nodes.map(|data| NodePaths { data, ..NodePaths::default() }).collect())
 }
 
@@ -610,7 +612,7 @@ threads = 8
             let is_own = |mount: &PathBuf| mount.to_string_lossy().contains(&format!("node{number}"));
             assert!(own.len() == 2 && own.iter().all(is_own), "{all:?}");
         }
-        // The other system has one node, and so one of the storages.
+        // The other system has a single node, and so one storage.
         let ((alone, further), images) = of_system(1);
         assert_eq!((alone.len(), further.len(), images), (2, 0, 2));
     }

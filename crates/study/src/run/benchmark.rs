@@ -1,5 +1,5 @@
-//! A benchmark of the user's: storage attached, the program started inside its budget, its command run to the end and
-//! watched.
+//! A user's benchmark: storage attached, the program started within its budget, its command run to the end and
+//! observed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,12 +29,12 @@ use super::{CellError, LiveCell, RunObserver, check_stop, faults};
 use crate::session::ServerSession;
 use crate::spec::{BenchmarkSpec, InitialCacheState};
 
-/// How finely devices are sampled over the time that the study names.
+/// The number of device samples over the running time that the study names.
 const SAMPLES: f64 = 120.0;
 const SAMPLE_MIN: Duration = Duration::from_millis(100);
 
 impl RunContext {
-    /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
+    /// Runs a cell and returns its record. Everything that the cell made is gone afterwards, even on failure.
     pub(super) fn run_benchmark(
         &mut self,
         plan: &CellPlan<'_>,
@@ -76,7 +76,7 @@ impl RunContext {
                 return Err(error.with(&faults.map_or_else(String::new, |note| format!("\n{note}"))));
             }
         };
-        // Before the storages: a file system with open files cannot be unmounted.
+        // Before detaching storage: a file system with open files can't be unmounted.
         logs.keep_on_failure(plan, system, &scratch, session.finish().map_err(CellError::from))?;
         record.warnings.extend(storages.clear_away()?.map(|in_use| still_in_use(&in_use)));
         record.wall_s = begun.elapsed().as_secs_f64();
@@ -94,7 +94,7 @@ impl RunContext {
         stop: &AtomicBool,
     ) -> Result<(RunRecord, Option<String>), CellError> {
         let servers = session.servers();
-        // No benchmark pays for what starting left to be written.
+        // No benchmark pays for writes that the start left behind.
         storages.write_out()?;
         if plan.study.run.cache == InitialCacheState::Cold {
             underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
@@ -147,7 +147,7 @@ impl RunContext {
         }
         self.clock().enter(WallPart::Restore);
         let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
-        // In any case, the rest need not take modelled time.
+        // In any case, the rest need not happen in modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         check_stop(stop)?;
@@ -158,7 +158,7 @@ impl RunContext {
         };
         servers.health()?;
         storages.health()?;
-        // The command itself may have ended well without them.
+        // The command itself may have succeeded without the servers.
         session
             .check_oom_kills(oom_kills, "while the benchmark ran")
             .map_err(|reason| explain(reason, session, storages))?;

@@ -1,4 +1,5 @@
-//! One cell, once: storage attached, the system started inside its budget, driven, measured, cleared away.
+//! One run of one cell: storage attached, the system started within its budget, load applied, results measured, all of
+//! it cleared away.
 
 mod caches;
 mod inputs;
@@ -39,7 +40,7 @@ use super::{CellError, LiveCell, RunObserver, check_stop, faults, rate_search, s
 use crate::machine::{CpuPlacement, ServerShare};
 use crate::session::{BudgetEnforcement, ServerSession, ServerSite};
 
-/// Reading back what was acknowledged may take this long; what is left is counted.
+/// Reading back acknowledged writes may take this long; what is left is counted.
 const READ_BACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// State that all cells of a run share.
@@ -47,15 +48,15 @@ pub(super) struct RunContext {
     here: HostInfo,
     registry: ResourceRegistry,
     work: PathBuf,
-    /// Where cells' records go, and what belongs beside them.
+    /// The directory of cells' records and of the files kept next to them.
     records: PathBuf,
-    /// Which CPUs do what, where the study names the modelled machine's cores.
+    /// The purpose of each CPU, where the study names the modelled machine's cores.
     placement: Option<CpuPlacement>,
     floor: PathFloor,
     clock: Arc<Stopwatch>,
 }
 
-/// Observations of a system and its storage while a cell was measured.
+/// Observations of a system and its storage during the measurement of a cell.
 pub(super) struct CellObservation {
     pub taken: WindowFigures,
     pub settings: BTreeMap<String, String>,
@@ -73,7 +74,7 @@ pub(super) struct CellObservation {
 }
 
 impl CellObservation {
-    /// A completed cell's record, to which its figures and its certificate are still to come.
+    /// The record of a completed cell, still without its metrics and certificate.
     pub(super) fn into_record(self, bench: &RunContext, plan: &CellPlan<'_>, wall: Duration) -> RunRecord {
         let mut record = bench.record(plan, CellStatus::Completed, wall);
         record.storage =
@@ -111,7 +112,7 @@ impl CellObservation {
     }
 }
 
-/// A measured cell's figures.
+/// The metrics of a measured cell.
 struct MeasuredCellMetrics {
     measured: MeasuredWindow,
     aftermath: RunAftermath,
@@ -140,7 +141,7 @@ impl RunContext {
         }
     }
 
-    /// Runs a cell and gives its record; what it made is gone when this returns, however it returns.
+    /// Runs a cell and returns its record. Everything that the cell made is gone afterwards, even on failure.
     pub(super) fn run(
         &mut self,
         plan: &CellPlan<'_>,
@@ -154,7 +155,7 @@ impl RunContext {
         self.measure_path(plan, observer)?;
         let modelled = plan.storage.is_modelled();
         self.clock.enter(WallPart::Load);
-        // Before the cell's clock starts: a data set serves many cells, and no single one pays for it.
+        // Before the cell's clock starts: many cells use one data set, so no single cell pays for it.
         let source = if plan.begins_empty() {
             None
         } else if plan.storage.is_elsewhere() {
@@ -225,14 +226,14 @@ impl RunContext {
         &self.work
     }
 
-    /// Where cells' records go.
+    /// The directory of cells' records.
     pub(super) fn records(&self) -> &Path {
         &self.records
     }
 
-    /// From here on this thread, and all threads and processes that it starts, stay on the emulation's CPUs until the
-    /// answer is dropped; the system's processes are placed one by one. Where the system runs elsewhere, nothing here
-    /// has to be kept apart.
+    /// From here on, this thread and all threads and processes that it starts stay on the emulation's CPUs until the
+    /// return value is dropped. The system's processes are placed individually. If the system runs on another machine,
+    /// nothing here needs to be separated.
     pub(super) fn confine(&self, plan: &CellPlan<'_>) -> Result<Option<CpuConfinement>, CellError> {
         let here = self.placement.as_ref().filter(|_| !plan.storage.is_elsewhere());
         Ok(here.map(|here| CpuConfinement::confine_to(&here.emulation)).transpose()?)
@@ -242,7 +243,7 @@ impl RunContext {
         self.placement.as_ref()
     }
 
-    /// Each server's CPU share; `None` where the study names no cores, or the system runs elsewhere.
+    /// Each server's CPU share; `None` where the study names no cores, or the system runs on another machine.
     pub(super) fn share(&self, plan: &CellPlan<'_>) -> Option<ServerShare> {
         self.placement().and_then(|here| share_of(plan, here))
     }
@@ -251,8 +252,8 @@ impl RunContext {
         &self.registry
     }
 
-    /// Measures the path's own cost before each cell, where something is modelled: of what this host had for it an hour
-    /// ago nothing follows.
+    /// Measures the path cost before each cell, where something is modelled. Measurements from an hour ago may no
+    /// longer apply to this host.
     pub(super) fn measure_path(
         &mut self,
         plan: &CellPlan<'_>,
@@ -266,16 +267,16 @@ impl RunContext {
         Ok(())
     }
 
-    /// The path's own cost in modelled microseconds, where something is modelled.
+    /// The path cost in modelled microseconds, where something is modelled.
     pub(super) fn floor_us(&self, plan: &CellPlan<'_>) -> Option<f64> {
         match self.floor {
-            // The path costs the same wall time at any scale, so the slower the motion, the less it weighs.
+            // The path costs the same wall time at any scale, so it weighs less in slower motion.
             PathFloor::WallUs(us) if plan.storage.is_modelled() => Some(us / plan.scale.time),
             _ => None,
         }
     }
 
-    /// Why nobody knows what the path adds, for the record.
+    /// Why the path cost is unknown, for the record.
     pub(super) fn floor_unknown(&self, plan: &CellPlan<'_>) -> Option<String> {
         match &self.floor {
             PathFloor::Unknown(reason) if plan.storage.is_modelled() => Some(reason.clone()),
@@ -283,7 +284,7 @@ impl RunContext {
         }
     }
 
-    /// A record with everything but figures, which is all that a cell without figures has.
+    /// A record with everything but metrics. A cell without metrics has nothing else.
     pub(super) fn record(&self, plan: &CellPlan<'_>, status: CellStatus, wall: Duration) -> RunRecord {
         RunRecord {
             schema: SCHEMA_VERSION,
@@ -301,7 +302,7 @@ impl RunContext {
             seed: plan.seed,
             memory: MemoryRecord {
                 budget_bytes: plan.budget_bytes,
-                // Of a cell that fails before it has a budget or an attachment, this is true. Others replace it.
+                // True for a cell that fails before it has a budget or an attachment. Other cells replace it.
                 enforced_by: "none".into(),
                 data_bytes: plan.data_bytes_here,
                 data_to_memory: plan.data_bytes_here as f64 / plan.budget_bytes.max(1) as f64,
@@ -331,8 +332,7 @@ impl RunContext {
         }
     }
 
-    /// Attaches, starts, drives and clears away. The locals drop in the reverse of the order that they are
-    /// made in: system, budget, storage.
+    /// Attaches, starts, drives and clears away. The locals drop in reverse order of creation: system, budget, storage.
     fn measure(
         &self,
         plan: &CellPlan<'_>,
@@ -344,7 +344,7 @@ impl RunContext {
     ) -> Result<MeasuredCellMetrics, CellError> {
         let storages = CellStorages::attach(plan, source, folder, &self.registry)?;
         let mut warnings: Vec<String> = self.floor_unknown(plan).into_iter().collect();
-        // Starting and filling caches are not measured and need not take modelled time.
+        // Starting and filling caches are not measured and need not happen in modelled time.
         storages.set_pace(PacingMode::Immediate)?;
         let session = self.start(plan, system, &storages, folder, &mut warnings, stop)?;
         let oom_kills = session.oom_kills();
@@ -384,12 +384,12 @@ impl RunContext {
         let nodes = (schedule, desk.as_ref());
         let window = WindowHandle::new(&session, &storages, cpu, interval_s, nodes, stop);
         let raw = plan.study.run.raw.then(|| self.records.join(&plan.planned.file).with_extension("parquet"));
-        // Some readers must find nothing: what they miss is not lost.
+        // Some readers must find nothing: a record that they miss is not lost.
         let is_noted = !events.is_empty() && !plan.hides_records();
         let writes = is_noted.then(|| Arc::new(AcknowledgedWrites::for_workload(&spec.workload)));
         let timeline_parts = match (&desk, events.is_empty()) {
             (None, _) => 0,
-            // For what is done by hand.
+            // For disturbances by hand.
             (Some(_), true) => 1,
             (Some(_), false) => TIMELINE_PARTS,
         };
@@ -414,7 +414,7 @@ impl RunContext {
         let begun = driven.as_ref().ok().and_then(|driven| driven.as_ref().ok()?.window);
         self.clock.measured(begun, spec.duration);
         let driven = driven?;
-        // In any case, the rest is clearing away, and that need not take modelled time.
+        // In any case, the rest is clearing away and need not happen in modelled time.
         let _ = storages.set_pace(PacingMode::Immediate);
         let _ = session.release_cpu();
         let driven = match driven {
@@ -424,7 +424,7 @@ impl RunContext {
             other => other?,
         };
         observer.live(&LiveCell { phase: "checking and clearing away".into(), ..LiveCell::default() });
-        // A process that died or a device that failed during the window voids its figures.
+        // A process that died or a device that failed during the window invalidates the metrics.
         session.servers().health()?;
         storages.health()?;
         check_stop(stop)?;
@@ -460,7 +460,7 @@ impl RunContext {
         }
         let observed_settings = session.servers().applied_settings();
         let topology = session.servers().topology();
-        // Before the storages: a file system with open files cannot be unmounted.
+        // Before detaching storage: a file system with open files can't be unmounted.
         let finished = session.finish()?;
         let attachment = storages.name();
         let dirty_limits = storages.dirty_limits().to_vec();
@@ -488,8 +488,8 @@ impl RunContext {
         })
     }
 
-    /// Starts the system on the cell's storages, in the budgets that the study gives it. A warning where this host
-    /// can't hold anything to one.
+    /// Starts the system on the cell's storage, within the study's budgets. Returns a warning where this host can't
+    /// enforce a budget.
     pub(super) fn start(
         &self,
         plan: &CellPlan<'_>,
@@ -514,7 +514,7 @@ impl RunContext {
             let share = self.share(plan);
             places.push(ServerSite { paths, budget_bytes: plan.budget_bytes, share });
         }
-        // The memory of a cluster that runs already is its own matter.
+        // The memory of an external cluster is not ours to limit.
         let enforcement = match plan.storage.is_elsewhere() {
             true => BudgetEnforcement::None,
             false => BudgetEnforcement::Kernel { name: "cell", registry: &self.registry },
@@ -537,9 +537,9 @@ impl RunContext {
         Ok(session)
     }
 
-    /// The generator's own highest rate in modelled operations per second, against nothing: storage and system are not
-    /// part of it. It is measured behind each cell, since a host that was quiet an hour ago says nothing of now; again
-    /// where it looks too low for what was measured.
+    /// The generator's highest rate in modelled operations per second, against nothing: neither storage nor system
+    /// takes part. It is measured after each cell, since an hour-old value says nothing about this host now. It is
+    /// measured again where it looks too low for the measured throughput.
     fn ceiling(&self, plan: &CellPlan<'_>, measured_per_s: f64) -> Result<f64, CellError> {
         let spec = drive::measuring_spec(plan)?;
         let enough_per_s = GeneratorCost::MIN_HEADROOM * measured_per_s;
@@ -548,7 +548,7 @@ impl RunContext {
     }
 }
 
-/// Who waits for the answers of a cell's requests; a second load beside them makes it more than one kind of caller.
+/// The kind of caller that waits for the answers to a cell's requests. Background load makes it more than one kind.
 fn callers(plan: &CellPlan<'_>, open_loop: bool) -> CallerKind {
     match plan.requests() {
         Ok(requests) if !open_loop && plan.workload.beside.is_none() => CallerKind::Threads(requests.threads),
@@ -556,7 +556,7 @@ fn callers(plan: &CellPlan<'_>, open_loop: bool) -> CallerKind {
     }
 }
 
-/// A failure with what the system, its budgets and the storages say of it.
+/// A failure, with what the system, its budgets and its storage report about it.
 pub(super) fn explain(reason: String, session: &ServerSession, storages: &CellStorages) -> CellError {
     let mut text = session.explain(reason);
     if let Err(CellError::Failed(error)) = storages.health() {
@@ -573,7 +573,7 @@ pub(super) fn find_system(plan: &CellPlan<'_>) -> Result<&'static dyn System, Ce
     })
 }
 
-/// Gets what the system needs from outside this host, telling how far it is.
+/// Gets what the system needs from outside this host, and reports progress.
 pub(super) fn prepare(system: &dyn System, observer: &dyn RunObserver) -> Result<(), CellError> {
     // Progress is reported again and again; each step is shown once.
     let last_message = Mutex::new(String::new());

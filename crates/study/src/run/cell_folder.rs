@@ -1,4 +1,4 @@
-//! Where the images of one cell lie while it runs, and what is said of a storage that others keep in use.
+//! The directory of a cell's images while it runs, and the message about storage that other programs keep in use.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use underlay_files::{Access, Folder};
 
 use super::CellError;
 
-/// The folder of one cell's images, gone when the cell is.
+/// The folder of one cell's images, removed together with the cell.
 pub(super) struct CellFolder {
     path: PathBuf,
     registry: ResourceRegistry,
@@ -30,14 +30,14 @@ impl CellFolder {
 
 impl Drop for CellFolder {
     fn drop(&mut self) {
-        // The next cell that needs the place reports what is left.
+        // The next cell that needs this path reports what is left.
         let _ = remove(&self.path, &self.registry);
     }
 }
 
-/// Removes the folder. A file system of ours that a program still uses there leaves it first: the next cell needs the
-/// place, and nothing in a mount is ours to remove. Where somebody else has mounted something all stays, and this names
-/// it.
+/// Removes the folder. If a program still uses one of our file systems there, that is moved out first: the next cell
+/// needs the path, and nothing in a mount is ours to remove. If another user has mounted something there, everything
+/// stays, and this returns its path.
 fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
     let below: Vec<PathBuf> = mounts::all()
         .into_iter()
@@ -47,7 +47,7 @@ fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
     if let Some(foreign) = below.iter().find(|mount_point| !registry.has_mounted(mount_point)) {
         return Err(foreign.clone());
     }
-    // Later ones may lie on earlier ones.
+    // Later mounts may lie on earlier ones.
     for mount_point in below.into_iter().rev() {
         if mounts::detach_lazily(&mount_point).is_err() {
             return Err(mount_point);
@@ -57,7 +57,7 @@ fn remove(folder: &Path, registry: &ResourceRegistry) -> Result<(), PathBuf> {
     Ok(())
 }
 
-/// The warning of a cell whose figures stay true.
+/// The warning for a cell whose metrics stay valid.
 pub(super) fn still_in_use(holder: &str) -> String {
     format!(
         "its storage could not be removed completely: {holder}. End what holds it, then run `underlay clean`; the figures remain valid"

@@ -10,16 +10,16 @@ use super::CellError;
 use crate::plan::{self, CellWork};
 use crate::spec::{BenchmarkSpec, JobSpec, StorageSpec, Study, SystemSpec, WorkloadSpec};
 
-/// A client waits this long for an answer, in modelled time: stretched by slow motion.
+/// How long a client waits for an answer in modelled time; slow motion stretches it.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A cell with everything that the study says of it, scaled to this machine.
+/// A cell with everything that the study says about it, scaled to this machine.
 pub(super) struct CellPlan<'a> {
     pub study: &'a Study,
     pub planned: &'a PlannedCell,
     pub position: u32,
     pub system: &'a SystemSpec,
-    /// With the devices of all nodes where each has its own.
+    /// Includes the devices of all nodes where each has its own.
     pub storage: StorageSpec,
     pub workload: &'a WorkloadSpec,
     /// A batch job instead of requests.
@@ -28,7 +28,7 @@ pub(super) struct CellPlan<'a> {
     pub benchmark: Option<&'a BenchmarkSpec>,
     pub scale: ScaleFactors,
     pub seed: u64,
-    /// Of one server; so are the next two.
+    /// For one server, like the next two.
     pub records_here: u64,
     pub data_bytes_here: u64,
     pub budget_bytes: u64,
@@ -62,7 +62,7 @@ impl<'a> CellPlan<'a> {
             job,
             benchmark,
             scale: study.scale,
-            // Every storage gets the same order of requests; repetitions get one each.
+            // Every storage configuration gets the same order of requests; each repetition gets its own.
             seed: study.run.seed.wrapping_add(u64::from(planned.repetition)),
             records_here,
             data_bytes_here,
@@ -84,13 +84,13 @@ impl<'a> CellPlan<'a> {
         )
     }
 
-    /// Its clients' requests.
+    /// The requests of its clients.
     pub(super) fn requests(&self) -> Result<&RequestWork, CellError> {
         let of_job = || CellError::Failed(format!("{} is a batch job and sends no requests", self.cell().id));
         self.cell().requests().ok_or_else(of_job)
     }
 
-    /// Every server's storages besides the compared one: the system's role, and its storage.
+    /// The storage of every server besides the compared one: the system's role and its storage.
     pub(super) fn roles(&self) -> Vec<(&'a str, &'a StorageSpec)> {
         let found = |name: &String| self.study.role_storages.iter().find(|storage| storage.name == *name);
         self.system.roles.iter().filter_map(|(role, name)| Some((role.as_str(), found(name)?))).collect()
@@ -104,8 +104,8 @@ impl<'a> CellPlan<'a> {
                 .is_ok_and(|mix| mix.share(OperationKind::Read) > 0.0)
     }
 
-    /// `load` begins with an empty storage, everything else with the loaded data. A program that has nothing to prepare
-    /// or load begins with nothing.
+    /// `load` begins with an empty storage, everything else with the loaded data. A program that prepares and loads
+    /// nothing also begins empty.
     pub(super) fn begins_empty(&self) -> bool {
         if self.benchmark.is_some() {
             let settings = self.storage.settings_of(self.system);
@@ -122,7 +122,7 @@ pub(super) fn settings(plan: &CellPlan<'_>) -> SystemSettings {
         values,
         fields: plan.workload.fields,
         field_bytes: plan.workload.field_bytes,
-        // Answers take as many times longer as the motion is slower.
+        // Slow motion makes answers take longer by its factor.
         timeout: CLIENT_TIMEOUT.mul_f64(plan.scale.time),
         slow_motion: plan.scale.time,
         visibility: plan.workload.visibility.clone(),

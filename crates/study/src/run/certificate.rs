@@ -1,4 +1,4 @@
-//! The fidelity certificate: from what was measured, whether the figures may be believed.
+//! The fidelity certificate: whether the metrics can be trusted, judged by the measurements.
 
 mod latencies;
 mod offered;
@@ -25,43 +25,43 @@ pub use searching::SearchObservation;
 
 pub use super::traffic::CellTraffic;
 
-/// Mean latency over all device requests: what decides a system's throughput.
+/// The mean latency over all device requests decides a system's throughput.
 const MEAN_TOLERANCE: f64 = 0.10;
-/// Operations that fail, find nothing or are refused may be this share of all.
+/// Operations that fail, find nothing or are refused may make up this share.
 const UNANSWERED_TOLERANCE: f64 = 0.001;
 const STEAL_TOLERANCE: f64 = 0.05;
 
-/// The evidence that a certificate is made from; by default of a cell in which nothing was looked at.
+/// The evidence for a certificate. The default is that of a cell in which nothing was observed.
 pub struct CertificateEvidence<'a> {
     pub devices: &'a [DeviceActivity],
-    /// Programs' waits on the way to them; empty where unknown.
+    /// Programs' waits on the path to the devices; empty where unknown.
     pub paths: &'a [PathRecord],
     /// Absent for a batch job.
     pub measured: Option<&'a MeasuredWindow>,
-    /// The attachment's own p50 in modelled microseconds, when something was modelled.
+    /// The path cost's p50 in modelled microseconds, when something was modelled.
     pub floor_us: Option<f64>,
     pub aftermath: RunAftermath,
     /// Absent where the study names no cores.
     pub cpu: Option<&'a CpuRecord>,
     pub callers: CallerKind,
-    /// Who stood still while it was measured; absent where nobody looked.
+    /// Processes that stalled during the measurement; absent where this was not observed.
     pub pauses: Option<&'a PauseRecord>,
     /// Of a batch job.
     pub lost_tasks: Option<LostTasks>,
-    /// Absent where nobody knows what the devices were asked for.
+    /// Absent where the requests to the devices are unknown.
     pub traffic: Option<CellTraffic>,
-    /// Of a cell that looked for its rate.
+    /// For a cell that searched for its rate.
     pub searching: Option<&'a SearchObservation>,
-    /// Whether a cgroup held the system and its page cache to the budget; absent where there is none to be held to.
+    /// Whether a cgroup held the system and its page cache to the budget; absent without a budget.
     pub memory_enforced: Option<bool>,
     /// The highest throughput that the generator can reach here, in modelled operations per second.
     pub ceiling_per_s: Option<f64>,
     pub open_loop: bool,
     /// Some readers must find nothing, because they lack an authorisation.
     pub hides_records: bool,
-    /// Failures while all nodes were up, where some were stopped: failures while nodes are down are expected.
+    /// Failures while all nodes were up, where some were stopped. Failures while nodes are down are expected.
     pub nodes_away: Option<OutsideOfEvents>,
-    /// The result of reading back acknowledged writes; absent where that was not done.
+    /// The result of reading back acknowledged writes; absent if they were not read back.
     pub read_back: Option<&'a ReadBackRecord>,
     pub time_scale: f64,
 }
@@ -91,20 +91,20 @@ impl Default for CertificateEvidence<'_> {
     }
 }
 
-/// The tasks of a job that failed or were killed, and were made again.
+/// The tasks of a job that failed or were killed, and ran again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostTasks {
     pub count: u64,
-    /// Nodes went away, by plan or by hand, and took theirs with them.
+    /// Nodes went down, as planned or by hand, and took their tasks with them.
     pub nodes_went: bool,
 }
 
-/// Operations that ended while no node was away.
+/// Operations that ended while no node was down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutsideOfEvents {
     pub operations: u64,
     pub failed: u64,
-    /// How many may have begun while a node was away: one of each client thread, whenever one came back.
+    /// How many may have begun while a node was down: one per client thread each time a node came back.
     pub under_way: u64,
 }
 
@@ -143,7 +143,7 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
             checks.extend(processors::checks(cpu, evidence.measured.map(mean_in_flight), &slower));
             checks.extend(own_time::check(evidence.callers, evidence.devices, cpu, evidence.time_scale));
         }
-        // Nobody knows how much of it the system would have had.
+        // How much of it the system would have had is unknown.
         None => checks.push(steal_check(steal)),
     }
     if let Some(searching) = evidence.searching {
@@ -155,8 +155,8 @@ pub fn certify(evidence: &CertificateEvidence<'_>) -> Certificate {
     Certificate { verdict: latencies.verdict(&checks), checks, metrics }
 }
 
-/// How many operations were in flight on average, by Little's law: from when each was really sent. Those beside the
-/// measured ones are clients' too.
+/// The mean number of operations in flight by Little's law, counted from when each was actually sent. Background
+/// operations count too.
 fn mean_in_flight(measured: &MeasuredWindow) -> f64 {
     let beside_us = measured.beside.as_ref().map_or(0.0, |background| served_us(&background.by_operation));
     (served_us(&measured.by_operation) + beside_us) / (measured.duration_s * 1e6).max(f64::MIN_POSITIVE)
@@ -167,8 +167,8 @@ fn served_us(by_operation: &BTreeMap<String, OperationStats>) -> f64 {
     by_operation.values().map(|one| one.count as f64 * one.service.us.mean).sum()
 }
 
-/// Operations that take longer than the time in which they are counted: most of them began before it, and what it shows
-/// is chance.
+/// Operations take longer than the window in which they are counted. Most of them began before it, so its result is
+/// chance.
 fn window_check(measured: &MeasuredWindow) -> Option<Check> {
     let window_us = measured.duration_s * 1e6;
     let operations: u64 = measured.by_operation.values().map(|one| one.count).sum();
@@ -185,11 +185,10 @@ fn window_check(measured: &MeasuredWindow) -> Option<Check> {
     Some(check.with_remedy("measure for longer: a longer `duration` in [run], or in [short]"))
 }
 
-/// Fewer requests than this tell nothing of percentiles.
+/// Fewer requests than this give no percentiles.
 const ENOUGH_REQUESTS: u64 = 100;
 
-/// The verdict on devices alone, under any load: whether they kept the modelled time. `None` where they had too few
-/// requests for that.
+/// The verdict on devices alone, under any load: whether they kept up. `None` if they had too few requests for that.
 pub fn certify_devices(
     devices: &[DeviceActivity],
     paths: &[PathRecord],
@@ -208,8 +207,7 @@ pub(super) fn search_findings(searching: &SearchObservation, time_scale: f64) ->
     failed.into_iter().map(|check| format!("{}: {}", check.name, check.finding)).collect()
 }
 
-/// Tasks that were made again took the job longer, and asked the storage for what they had read and written once
-/// before.
+/// Tasks that ran again made the job longer, and repeated their reads and writes on the storage.
 fn lost_tasks_check(lost: LostTasks) -> Check {
     let LostTasks { count, nodes_went } = lost;
     let finding = match (count, nodes_went) {
@@ -246,8 +244,9 @@ pub struct TooFast {
     pub extent: Option<f64>,
 }
 
-/// The worst failure of a cell's certificate that slower motion would mend; `None` without one. `earlier` are the
-/// factors that were given up because of this cell: what they did not mend, another one won't.
+/// The worst failure in a cell's certificate that slower motion would mend; `None` without one. `earlier` are the
+/// factors that were abandoned because of this cell: a failure that they did not mend, another factor won't mend
+/// either.
 pub fn too_fast(
     certificate: &Certificate,
     devices: &[DeviceActivity],
@@ -255,7 +254,7 @@ pub fn too_fast(
     time_scale: f64,
     earlier: &[&GivenUp],
 ) -> Option<TooFast> {
-    // All other failures are consequences of the stop. Mere delays of a busy host are mended like the rest.
+    // All other failures follow from the stop. Mere delays by a busy host are mended like the rest.
     if certificate.failed().any(|failed| failed.id == Some(CheckId::ProcessPauses)) {
         return None;
     }
@@ -288,10 +287,10 @@ pub fn too_fast(
         })
 }
 
-/// Slower motion that made a check fail by less than this share less was no help: a program that uses all free CPU time
+/// Slower motion that reduced a failure by less than this share did not help. A program that uses all free CPU time
 /// does so at every factor.
 const MIN_IMPROVEMENT: f64 = 0.1;
-/// Shares that are all of what there is look the same at half of it, so that one such motion tells nothing.
+/// A share that is at its maximum looks the same at half the load, so one step of slower motion proves nothing.
 const NO_HELP_AT_LAST: usize = 2;
 
 fn slower_remedy(time_scale: f64) -> String {
@@ -300,7 +299,7 @@ fn slower_remedy(time_scale: f64) -> String {
     )
 }
 
-/// Whether the system did what was asked of it: a refusal is quicker than an answer.
+/// Whether the system did what was requested: a refusal is quicker than an answer.
 fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, checks: &mut Vec<Check>) {
     let missing: u64 = measured.by_operation.values().map(|stats| stats.missing).sum();
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
@@ -314,10 +313,10 @@ fn answer_checks(evidence: &CertificateEvidence<'_>, measured: &MeasuredWindow, 
         );
     }
     let unanswered = measured.errors + refused;
-    // Those that failed are not among the operations.
+    // Failed operations are not counted as operations.
     let all = measured.operations + measured.errors;
     let share = unanswered as f64 / all.max(1) as f64;
-    // A node that is away refuses and fails; records that are not there are another matter.
+    // A node that is down refuses and fails; missing records are a different problem.
     let missing_share = (refused - throttled) as f64 / all.max(1) as f64;
     let percent = UNANSWERED_TOLERANCE * 100.0;
     let (tolerated, allowed) = match evidence.nodes_away {

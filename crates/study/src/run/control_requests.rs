@@ -1,4 +1,4 @@
-//! The user's commands to a run while it goes on, from another process: skip a cell, or stop. The console does so.
+//! A user's commands to a run from another process, such as the console: skip a cell, or stop.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RunCommand {
-    /// The cell at this place of the plan, from 0, is not run, or not to its end.
+    /// Skips the cell at this position of the plan, counted from 0, or ends it early.
     Skip { position: u32 },
-    /// As Ctrl-C does.
+    /// Like Ctrl-C.
     Stop,
 }
 
-/// The answer to one.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum RunReply {
@@ -40,7 +40,7 @@ pub enum RunReply {
 #[derive(Default)]
 pub(super) struct ControlRequests {
     inner: Mutex<ControlState>,
-    /// The running cell has to end: it is skipped, or everything is stopped.
+    /// The running cell has to end, because it is skipped or everything is stopped.
     halt: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ struct ControlState {
     running: Vec<u32>,
     ended: BTreeSet<u32>,
     cells: u32,
-    /// Not told yet.
+    /// Not yet reported.
     news: Vec<RunCommand>,
 }
 
@@ -91,7 +91,7 @@ impl ControlRequests {
         RunReply::Done
     }
 
-    /// These cells begin. True where they are to be skipped at once.
+    /// These cells begin. Returns true if they are to be skipped at once.
     pub(super) fn begin(&self, positions: impl Iterator<Item = u32>) -> bool {
         let mut inner = self.inner.lock();
         inner.running = positions.collect();
@@ -100,12 +100,12 @@ impl ControlRequests {
         skipped
     }
 
-    /// Whether one of those that run is to be skipped, with which all of them end.
+    /// Whether one of the running cells is to be skipped; all of them then end.
     pub(super) fn are_skipped(&self) -> bool {
         self.inner.lock().is_skipped()
     }
 
-    /// Those that run have ended.
+    /// The running cells have ended.
     pub(super) fn end(&self) {
         let mut inner = self.inner.lock();
         let ended = std::mem::take(&mut inner.running);
@@ -113,17 +113,17 @@ impl ControlRequests {
         self.halt.store(inner.stop, Ordering::Relaxed);
     }
 
-    /// The flag that cells watch in place of the one for everything.
+    /// The flag that cells watch instead of the one for everything.
     pub(super) fn halt(&self) -> &AtomicBool {
         &self.halt
     }
 
-    /// Everything begins again: nothing has ended.
+    /// Everything begins again; no cell has ended.
     pub(super) fn begin_again(&self) {
         self.inner.lock().ended.clear();
     }
 
-    /// Does something while wishes come true: `stop` is the flag that a signal raises, and is raised by the wish to
+    /// Calls a function while commands are carried out. `stop` is the flag that a signal raises, or the command to
     /// stop. `tell` gets each command.
     pub(super) fn fulfilled<T>(
         &self,
@@ -170,7 +170,7 @@ impl Drop for RaisedOnDrop<'_> {
     }
 }
 
-/// Takes commands until it is dropped.
+/// Accepts commands until it is dropped.
 pub(super) struct RunControl {
     socket: Option<ControlSocket>,
     folder: Option<OwnFolder>,
@@ -179,7 +179,7 @@ pub(super) struct RunControl {
 }
 
 impl RunControl {
-    /// Listens on a socket of this user's alone, which the registry knows.
+    /// Listens on a socket for this user only, and registers it.
     ///
     /// # Errors
     /// When the socket can't be made.
@@ -217,7 +217,7 @@ impl Drop for RunControl {
     }
 }
 
-/// The runs of living processes of this user that take commands: owner, socket and directory, oldest first.
+/// The running runs of this user that accept commands: owner, socket and directory, oldest first.
 pub fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathBuf, PathBuf)> {
     registry.run_controls().into_iter().filter(|(_, control, _)| control.exists()).collect()
 }
@@ -243,7 +243,7 @@ mod tests {
         let skips = [0, 2].map(|position| RunCommand::Skip { position });
         assert_eq!(commands.into_inner(), skips);
         wishes.end();
-        // Its figures are on record, or it has none.
+        // It already has metrics on record, or has none.
         assert!(matches!(wishes.obey(&RunCommand::Skip { position: 0 }), RunReply::Failed { .. }));
         assert!(!wishes.begin([1].into_iter()) && !wishes.halt().load(Ordering::Relaxed));
         wishes.end();

@@ -1,4 +1,4 @@
-//! The processors of a cell: who ran where while it was measured, and what each got.
+//! The CPUs of a cell: who ran where during the measurement, and how much CPU time each got.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::machine::{CpuPlacement, ServerShare, TickThreads};
 use crate::session::ServerSession;
 use crate::spec::SystemSpec;
 
-/// The kernel's counters at a moment.
+/// The kernel's counters at one moment.
 pub(super) struct CpuCounters {
     at: Instant,
     system: CpuTimes,
@@ -37,20 +37,20 @@ impl CpuCounters {
     }
 }
 
-/// Reads the processors' counters while a cell is measured.
+/// Reads the CPU counters while a cell is measured.
 pub(super) struct CpuMeter<'a> {
     placement: &'a CpuPlacement,
     session: &'a ServerSession,
     share: ServerShare,
     servers: u32,
-    /// The reference for its CPUs' speed.
+    /// The reference for the CPUs' speed.
     reference_us: Option<f64>,
-    /// The fixed increase of its CPU time, where nothing follows the speed of its CPUs.
+    /// The fixed increase of the CPU time, where it does not follow the speed of the CPUs.
     fixed_factor: Option<f64>,
     is_modelled: bool,
     probe: SpeedProbe,
     waits: WaitProbe,
-    /// `None` where they would be no help. Real storage takes no modelled time, and is measured as the host is.
+    /// `None` where they would not help. Real storage takes no modelled time and is measured on the host as it is.
     ticks: Option<TickThreads>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> CpuMeter<'a> {
         let placement = placement?;
         let share = share_of(plan, placement)?;
         let is_modelled = plan.storage.is_modelled();
-        // A modelled machine has cores at their fastest; real storage stands beside CPUs as they are.
+        // The cores of a modelled machine run at their fastest; real storage has CPUs as they are.
         let reference_us =
             placement.speed.map(|speed| if is_modelled { speed.reference_us } else { speed.loaded_us });
         let quotas = session.cpu_quotas();
@@ -76,7 +76,7 @@ impl<'a> CpuMeter<'a> {
             reference_us,
             factor: share.cpu.quota_cpus / due_cpus.max(f64::MIN_POSITIVE),
         });
-        // One that has whole CPUs keeps them. Where these are too few, what is missing counts as lost.
+        // A server with whole CPUs keeps them. Where these are too few, the missing time counts as lost.
         let fixed_factor = is_modelled.then(|| share.cpu.quota_cpus / due_cpus.max(f64::MIN_POSITIVE));
         let fixed_factor = fixed_factor.filter(|_| allowance.is_none());
         let probe = SpeedProbe::start(&share.cpu.cpus, allowance);
@@ -101,34 +101,34 @@ impl<'a> CpuMeter<'a> {
         CpuCounters::take(self)
     }
 
-    /// The processors' times between two readings.
+    /// The CPU times between two readings.
     pub(super) fn between(&self, began: &CpuCounters, ended: &CpuCounters) -> CpuRecord {
         let wall_s = (ended.at - began.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let system = ended.system.delta_since(began.system);
         let emulation = ended.emulation.delta_since(began.emulation);
-        // On a single CPU clients wait for the system itself, and nothing tells its processes from the daemons.
+        // On a single CPU, clients wait for the system itself, and its processes can't be told from the daemons.
         let waiting_threads = match self.placement.is_shared() {
             true => None,
             false => ended.waited.threads_since(began.waited, ended.at - began.at),
         };
         let cpus = self.share.cpu.cpus.len();
         let (mut used_s, mut throttled_share) = (0.0, 0.0_f64);
-        // Servers that share CPUs wait for each other, and on a single CPU for the emulation: that is no finding about
-        // others.
+        // Servers that share CPUs wait for each other, and on a single CPU for the emulation. This says nothing about
+        // other programs.
         let alone = self.servers == 1 && !self.placement.is_shared();
         let mut waited = None;
-        // Of one that could not be read at either time nothing is known.
+        // A server that could not be read at either time is unknown.
         let readings = ended.servers.iter().zip(&began.servers);
         for (now, then) in readings.filter_map(|(now, then)| Some((now.as_ref()?, then.as_ref()?))) {
             used_s += now.used.saturating_sub(then.used).as_secs_f64();
             let periods = now.periods.saturating_sub(then.periods);
             let throttled = now.throttled_periods.saturating_sub(then.throttled_periods);
-            // The one that is held up most holds up the others.
+            // The server that is held up most holds up the others.
             throttled_share = throttled_share.max(throttled as f64 / periods.max(1) as f64);
             waited = self::waited(now, then, cpus).filter(|_| alone).or(waited);
         }
         let waited_share = waited.map(|waited| {
-            // Added up over CPUs: the others went on.
+            // Summed over CPUs: the others went on.
             let stolen_s = stolen_from_system_s(system, used_s);
             let at_once = ((used_s + stolen_s) / wall_s).max(1.0);
             ((waited.as_secs_f64() + stolen_s / at_once) / wall_s).min(1.0)
@@ -176,8 +176,8 @@ impl<'a> CpuMeter<'a> {
     }
 }
 
-/// How long a server had something to run and no CPU, other than for its quota. Throttled time is summed over CPUs: on
-/// several, all but a little of it hides what others took, and then nobody knows.
+/// How long a server was ready to run but had no CPU, other than because of its quota. Throttled time is summed over
+/// CPUs. With several CPUs it hides nearly all of what others took, and the wait is then unknown.
 fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     let stalled = now.stalled?.saturating_sub(then.stalled?);
     let throttled = now.throttled.saturating_sub(then.throttled);
@@ -185,14 +185,14 @@ fn waited(now: &CpuUsage, then: &CpuUsage, cpus: usize) -> Option<Duration> {
     is_clear.then(|| stalled.saturating_sub(throttled))
 }
 
-/// A hypervisor steals from those who want to run: of what it took on these CPUs, the system's part is as large as its
-/// part of what ran there. The kernel's account of waiting has none of it.
+/// A hypervisor steals from threads that want to run. The system's part of the CPU steal is as large as its part of
+/// what ran on these CPUs. The kernel's account of waiting does not include it.
 fn stolen_from_system_s(on_its_cpus: CpuTimes, used_s: f64) -> f64 {
     let busy_s = on_its_cpus.busy.as_secs_f64().max(f64::MIN_POSITIVE);
     on_its_cpus.stolen.as_secs_f64() * (used_s / busy_s).min(1.0)
 }
 
-/// Each server's CPU share in the cell; `None` where the study names no cores, or the system runs elsewhere.
+/// Each server's CPU share in the cell; `None` where the study names no cores, or the system runs on another machine.
 pub(super) fn share_of(plan: &CellPlan<'_>, placement: &CpuPlacement) -> Option<ServerShare> {
     let machine = plan.study.machine.filter(|_| !plan.storage.is_elsewhere())?;
     let SystemSpec { nodes, servers, .. } = *plan.system;
@@ -202,33 +202,34 @@ pub(super) fn share_of(plan: &CellPlan<'_>, placement: &CpuPlacement) -> Option<
 /// A system that uses less than this share of what it could have is not short of CPU.
 const WANTING: f64 = 0.8;
 
-/// The system's CPUs over the measured time, in CPUs' worth of time.
+/// The system's CPUs over the measured time, in CPUs.
 #[derive(Default)]
 struct OnTheCpus {
     cpus: f64,
     busy_cpus: f64,
     stolen_cpus: f64,
-    /// The servers' part of it.
+    /// The CPU steal that the servers suffered.
     stolen_from_it_cpus: f64,
-    /// By the servers.
+    /// CPU time used by the servers.
     used_cpus: f64,
-    /// The CPU time for them before the first cell: a quota around this process withholds time that looks idle.
+    /// The CPU time measured for them before the first cell: a quota around this process withholds time that looks
+    /// idle.
     measured_cpus: f64,
-    /// Whether it is known how long the servers waited for others.
+    /// Whether the time that servers waited for other programs is known.
     waits_are_counted: bool,
 }
 
 impl OnTheCpus {
-    /// The share of the due CPU time that the system wanted and could not have. Time that the hypervisor and others
-    /// took counts only beyond idle and undue time, and a system that left its CPUs idle lacked none. `throttled_share`
-    /// is the share of its busy quota periods that ran out.
+    /// The share of the due CPU time that the system wanted and could not have. Time that the hypervisor and other
+    /// programs took counts only beyond idle time and time that is not due. A system that left its CPUs idle lacked
+    /// none. `throttled_share` is the share of its busy quota periods that ran out.
     fn lost_of(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         self.lost_on_average(due_cpus).max(self.lost_in_bursts(due_cpus, throttled_share))
     }
 
-    /// A hypervisor takes a CPU for 10 ms and more at a time, and what a quota's shorter period has left at its end is
-    /// gone: that there is enough on average mends nothing. Of what was stolen, the part that the system wanted is as
-    /// large as the part of all periods that it could have used more of.
+    /// A hypervisor takes a CPU for 10 ms and more at a time. A quota's shorter period loses what is left at its end,
+    /// so having enough on average does not help. The system wanted the same part of the stolen time as the part of all
+    /// periods in which it could have used more.
     fn lost_in_bursts(&self, due_cpus: f64, throttled_share: f64) -> f64 {
         let short_cpus = (due_cpus - self.used_cpus).max(0.0);
         (short_cpus.min(self.stolen_from_it_cpus * throttled_share) / due_cpus.max(f64::MIN_POSITIVE))
@@ -236,8 +237,8 @@ impl OnTheCpus {
     }
 
     fn lost_on_average(&self, due_cpus: f64) -> f64 {
-        // A program that is never idle uses what the system leaves: where waiting for others is counted by itself, they
-        // took nothing here.
+        // A program that is never idle uses what the system leaves. Where waiting for others is counted separately,
+        // such programs took nothing here.
         let others = if self.waits_are_counted { 0.0 } else { (self.busy_cpus - self.used_cpus).max(0.0) };
         let available = (self.cpus - self.stolen_cpus - others).max(0.0);
         let available = match due_cpus > self.measured_cpus {
@@ -247,7 +248,7 @@ impl OnTheCpus {
         if self.used_cpus < WANTING * due_cpus.min(available) {
             return 0.0;
         }
-        // Counters are read one after another: what was used was there.
+        // Counters are read one after another, so used time was certainly available.
         let available = available.max(self.used_cpus);
         (1.0 - available / due_cpus.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     }
@@ -288,29 +289,29 @@ mod tests {
         let lost_with =
             |used_cpus, stolen_cpus, throttled_share| of_due(0.5, used_cpus, stolen_cpus, throttled_share);
         // 40 % of a CPU is stolen for 30 ms at a time, and a program that computes all the time uses up each period of
-        // 20 ms that it has.
+        // 20 ms that it gets.
         assert!((lost_with(0.3, 0.4, 0.6) - 0.4).abs() < 1e-9);
-        // One that waits for its disk never does.
+        // A program that waits for its disk never does.
         assert_eq!(lost_with(0.3, 0.4, 0.0), 0.0);
-        // It got what it was due all the same.
+        // It got its due time all the same.
         assert_eq!(lost_with(0.5, 0.4, 0.6), 0.0);
         assert!(lost_with(0.45, 0.02, 0.5) < 0.05, "the usual noise");
-        // In slow motion x128 less is due, and as much less is stolen from a system that runs for as much less of the
-        // time.
+        // In slow motion x128 less time is due, and proportionally less is stolen from a system that runs for that much
+        // less of the time.
         assert!(of_due(0.125, 0.06, 0.003, 0.5) < 0.05, "the usual noise there");
     }
 
     #[test]
     fn stolen_time_is_lost_only_where_it_was_granted() {
-        // A quarter was stolen, and the grant fits beside it.
+        // A quarter was stolen, and the grant still fits.
         assert_eq!(lost(1.0, 0.6, 0.25, 0.6, 0.66), 0.0);
-        // A half was stolen: a third of what was granted was not there.
+        // Half was stolen, so a third of what was granted was missing.
         assert!((lost(1.0, 0.5, 0.5, 0.5, 0.75) - 1.0 / 3.0).abs() < 1e-9);
-        // A neighbour had it.
+        // Another program had it.
         assert!((lost(1.0, 1.0, 0.0, 0.5, 1.0) - 0.5).abs() < 1e-9);
         // More was granted than this host has.
         assert_eq!(lost(2.0, 2.0, 0.0, 2.0, 16.0), 0.875);
-        // A neighbour had nearly everything, and a server that waits for its disk wanted little of the rest.
+        // Another program had nearly everything, and a server that waits for its disk wanted little of the rest.
         assert_eq!(lost(1.0, 0.99, 0.0, 0.0034, 0.0208), 0.0);
     }
 
@@ -328,7 +329,7 @@ mod tests {
         };
         assert_eq!(with_background(true, 0.0).lost_of(0.12, 0.0), 0.0);
         assert!(with_background(false, 0.0).lost_of(0.12, 0.0) > 0.08);
-        // A hypervisor's part is no wait of the kernel's.
+        // Time taken by a hypervisor is not in the kernel's waits.
         assert!(with_background(true, 0.89).lost_of(0.12, 0.0) > 0.08);
     }
 
@@ -340,7 +341,7 @@ mod tests {
             ..CpuUsage::default()
         };
         assert_eq!(waited(&usage(500, 380), &usage(100, 80), 1), Some(Duration::from_millis(100)));
-        // On two CPUs, throttled time is up to twice the time, and hides what others took.
+        // On two CPUs, throttled time is up to twice the elapsed time, and hides what others took.
         assert_eq!(waited(&usage(500, 900), &usage(100, 80), 2), None);
         assert_eq!(waited(&usage(500, 90), &usage(100, 80), 2), Some(Duration::from_millis(390)));
         assert_eq!(waited(&CpuUsage::default(), &usage(100, 80), 1), None);
@@ -353,9 +354,9 @@ mod tests {
             stolen: Duration::from_millis(stolen_ms),
             ..CpuTimes::default()
         };
-        // It ran for 300 ms and could not for as long.
+        // It ran for 300 ms and was kept from running for as long.
         assert!((stolen_from_system_s(cpu_times(300, 300), 0.3) - 0.3).abs() < 1e-9);
-        // Half of what ran there were others.
+        // Half of what ran there belonged to others.
         assert!((stolen_from_system_s(cpu_times(600, 100), 0.3) - 0.05).abs() < 1e-9);
         assert_eq!(stolen_from_system_s(cpu_times(0, 0), 0.0), 0.0);
         assert_eq!(
@@ -367,7 +368,7 @@ mod tests {
 
     #[test]
     fn time_kept_by_outer_quota_is_lost() {
-        // Forty CPUs look idle, and a container lets us have one and a half.
+        // Forty CPUs look idle, but a container allows only one and a half.
         let confined = OnTheCpus {
             cpus: 42.0,
             busy_cpus: 1.5,

@@ -1,10 +1,9 @@
-//! How fast this host's CPUs compute while a cell is measured, and as much more CPU time for the system as they are
+//! How fast this host's CPUs compute while a cell is measured. The system gets more CPU time in proportion as they are
 //! slower.
 //!
-//! A modelled core does what a core of this host does at its fastest. A core that a hypervisor shares between two
-//! guests does less for each in the same CPU time, and so does one that another thread shares. A [fixed
-//! computation](crate::machine::SpeedComputation), timed again and again, tells by how much, and the system's quota
-//! follows.
+//! A modelled core does as much as a core of this host at its fastest. A core that a hypervisor shares between two
+//! guests does less for each in the same CPU time. So does a core that another thread shares. A [fixed
+//! computation](crate::machine::SpeedComputation), timed repeatedly, shows by how much, and the system's quota follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,37 +16,37 @@ use crate::ticker::SamplerTicker;
 
 /// A thousandth of a CPU: the computation takes some 0.1 ms.
 const EVERY: Duration = Duration::from_millis(100);
-/// Samples of three hours; of more, the oldest are forgotten.
+/// Samples of three hours; beyond that, the oldest are forgotten.
 const MAX_SAMPLES: usize = 100_000;
-/// Fewer samples than these tell nothing.
+/// Fewer samples than these say nothing.
 const MIN_SAMPLES: usize = 5;
-/// The quota follows the mean of so many, once they have changed by more than they differ anyway.
+/// The quota follows the mean of this many samples, once it changes by more than samples usually differ.
 const FOLLOWED: usize = 10;
 const CHANGE: f64 = 0.03;
 
-/// Where in the samples a moment lies, and what the system had been allowed until then.
+/// A moment's position in the samples, and the system's allowance until then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SampleMark {
     count: usize,
     at: Instant,
-    /// The factor by which its CPU time was raised, times the seconds for which it was.
+    /// The factor by which its CPU time was raised, times the seconds for which it applied.
     allowed_s: f64,
 }
 
-/// The allowance for a system whose CPUs are slower than the modelled cores.
+/// The allowance for a system with CPUs slower than the modelled cores.
 pub(super) struct SpeedAllowance {
     pub quotas: Vec<CpuQuota>,
     /// One server's due CPU time on CPUs at their fastest.
     pub due_cpus: f64,
     pub reference_us: f64,
-    /// How many times as much its quota is to begin with.
+    /// The factor on its quota at the beginning.
     pub factor: f64,
 }
 
 #[derive(Debug)]
 struct SpeedSamples {
     samples: Vec<Duration>,
-    /// That are no longer kept.
+    /// Samples that are no longer kept.
     forgotten: usize,
     factor: f64,
     since: Instant,
@@ -67,7 +66,7 @@ impl SpeedSamples {
         self.samples.push(sample);
     }
 
-    /// The factor that the latest samples ask for, where it is another one.
+    /// The factor that the latest samples call for, if it changed.
     fn wanted(&self, reference_us: f64) -> Option<f64> {
         let latest = self.samples.get(self.samples.len().checked_sub(FOLLOWED)?..)?;
         let factor =
@@ -82,14 +81,14 @@ impl SpeedSamples {
     }
 }
 
-/// A thread on the system's CPUs, outside of what these are held to. It ends when this is dropped.
+/// A thread on the system's CPUs, outside the system's limits. It ends when this is dropped.
 pub(super) struct SpeedProbe {
     seen: Arc<Mutex<SpeedSamples>>,
     ticker: SamplerTicker,
 }
 
 impl SpeedProbe {
-    /// Where no thread can be had, or none may run there, it counts nothing, and nothing is allowed for it.
+    /// Where the thread can't be started or may not run there, nothing is counted and nothing is allowed.
     pub(super) fn start(cpus: &Processors, allowance: Option<SpeedAllowance>) -> SpeedProbe {
         let factor = allowance.as_ref().map_or(1.0, |allowance| allowance.factor);
         let seen =
@@ -100,7 +99,7 @@ impl SpeedProbe {
             let confined = CpuConfinement::confine_to(&cpus).ok()?;
             let mut computation = SpeedComputation::new();
             if let Some(SpeedAllowance { quotas, due_cpus, factor, .. }) = &allowance {
-                // An earlier measurement on the same servers may have left them with another one.
+                // An earlier measurement on the same servers may have left a different quota.
                 quotas.iter().for_each(|quota| drop(quota.change(due_cpus * factor)));
             }
             Some(move || {
@@ -110,7 +109,7 @@ impl SpeedProbe {
                 guard.add(elapsed);
                 if let Some(allowance) = &allowance
                     && let Some(factor) = guard.wanted(allowance.reference_us)
-                    // A quota that the kernel refuses stays as it was, and is judged as such.
+                    // If the kernel refuses a quota, it stays unchanged and is judged as such.
                     && allowance.quotas.iter().all(|quota| quota.change(allowance.due_cpus * factor).is_ok())
                 {
                     guard.change(factor, Instant::now());
@@ -131,7 +130,7 @@ impl SpeedProbe {
         }
     }
 
-    /// The computation's time between two readings; `None` where it hardly ran.
+    /// The computation's time between two readings; `None` if it hardly ran.
     pub(super) fn between_us(&self, began: SampleMark, ended: SampleMark) -> Option<f64> {
         let seen = self.seen.lock();
         let place = |count: usize| count.saturating_sub(seen.forgotten).min(seen.samples.len());
@@ -141,7 +140,7 @@ impl SpeedProbe {
 }
 
 impl SampleMark {
-    /// By which factor the system's CPU time was raised since `began`, on average.
+    /// The mean factor by which the system's CPU time was raised since `began`.
     pub(super) fn allowed_since(self, began: SampleMark) -> Option<f64> {
         let elapsed_s = self.at.saturating_duration_since(began.at).as_secs_f64();
         (elapsed_s > 0.0).then(|| (self.allowed_s - began.allowed_s) / elapsed_s)

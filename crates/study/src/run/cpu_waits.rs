@@ -1,7 +1,7 @@
-//! How long the load generator and the devices waited for a CPU while a cell is measured.
+//! How long the load generator and the devices waited for a CPU while a cell was measured.
 //!
-//! The kernel keeps the account by thread, and forgets a thread that has ended: so it is read again and again while the
-//! threads live, and what came in between is added up.
+//! The kernel counts this per thread, and forgets threads that have ended. So the counters are read repeatedly while
+//! the threads live, and the differences are added up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use underlay_attach::{CpuWaits, Processors};
 
 use crate::ticker::SamplerTicker;
 
-/// A reading takes some 10 µs a thread.
+/// A reading takes some 10 µs per thread.
 const EVERY: Duration = Duration::from_millis(250);
-/// Readings may take this share of a CPU: beyond, they become rarer.
+/// Readings may take this share of a CPU; beyond it they become rarer.
 const SHARE_OF_A_CPU: f64 = 0.01;
-/// With less of the time seen than this share, nothing is said of it.
+/// If less than this share of the time was observed, there is no result.
 const SEEN: f64 = 0.5;
 
 /// The observations so far.
@@ -23,13 +23,13 @@ const SEEN: f64 = 0.5;
 pub(super) struct ObservedCpuWaits {
     /// Added up over threads.
     waited: Duration,
-    /// Of how much time that is.
+    /// The time over which this was observed.
     seen: Duration,
 }
 
 impl ObservedCpuWaits {
-    /// How many threads were ready to run and had no CPU since `before`, on average; `None` where too little of that
-    /// time was seen.
+    /// The mean number of threads since `before` that were ready to run and had no CPU; `None` where too little of that
+    /// time was observed.
     pub(super) fn threads_since(self, before: ObservedCpuWaits, elapsed: Duration) -> Option<f64> {
         let seen = self.seen.saturating_sub(before.seen);
         if seen.is_zero() || seen < elapsed.mul_f64(SEEN) {
@@ -45,14 +45,14 @@ struct CpuWaitTotals {
     seen_ns: AtomicU64,
 }
 
-/// A thread that reads the account. It ends when this is dropped.
+/// A thread that reads the counters. It ends when this is dropped.
 pub(super) struct WaitProbe {
     totals: Arc<CpuWaitTotals>,
     ticker: SamplerTicker,
 }
 
 impl WaitProbe {
-    /// Where no thread can be had, or the kernel keeps no account, nothing is seen.
+    /// Where the thread can't be started, or the kernel keeps no counters, nothing is observed.
     pub(super) fn start(cpus: &Processors) -> WaitProbe {
         let totals = Arc::new(CpuWaitTotals::default());
         let (shared_totals, cpus) = (totals.clone(), cpus.clone());
@@ -64,7 +64,7 @@ impl WaitProbe {
                 let pause = EVERY.max(now.0.elapsed().div_f64(SHARE_OF_A_CPU));
                 let elapsed = now.0 - last.0;
                 if let Some(waited) = now.1.delta_since(&last.1) {
-                    // A read in between is one interval off.
+                    // A concurrent read is off by one interval.
                     shared_totals.waited_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
                     shared_totals.seen_ns.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
                 }

@@ -1,9 +1,9 @@
-//! Prepared data: loaded once for all cells that ask for the same, and cloned onto each storage.
+//! Prepared data, loaded once for all cells that need the same, and cloned onto each storage configuration.
 //!
-//! These cells don't measure loading, so it happens at this machine's own speed, into a plain folder, with the cells'
-//! settings and memory layout. The system has then written and compacted the very files that it will find on every
-//! storage. A system that spreads one data set over all directories loads it on each storage instead, whose devices are
-//! in fast-forward meanwhile.
+//! These cells don't measure loading. So it happens at this machine's own speed, into a plain directory, with the
+//! cells' settings and memory layout. The system has then written and compacted exactly the files that it will find on
+//! every storage configuration. A system that spreads one data set over all directories loads it on each storage
+//! configuration instead, with devices in fast-forward.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,20 +29,20 @@ use crate::plan::is_loaded_on_its_storage;
 use crate::session::{BudgetEnforcement, ServerSession, ServerSite};
 use crate::spec::StorageSource;
 
-/// How often data are put on a storage whose devices have faults meanwhile.
+/// How often loading data onto a storage is tried when its devices have faults meanwhile.
 const LOAD_ATTEMPTS: usize = 3;
 
 /// The outcome of putting a data set on a storage.
 enum PlacedDataset {
     Whole(PreparedDataset),
-    /// Nobody knows what the devices hold, since they had these faults.
+    /// The devices' contents are unknown, since they had these faults.
     UnderFaults(Vec<String>),
 }
 
-/// The faults that devices had while they got their data; `None` without any. Of what has failed anyway, it is no
-/// second failure that they can't be asked.
+/// The faults that devices had while they got their data; `None` without any. If the load has failed anyway, failing to
+/// ask the devices is no second failure.
 fn faults_met(storages: &CellStorages, has_loaded: bool) -> Result<Option<Vec<String>>, CellError> {
-    // Dirty pages pass the devices as well.
+    // Dirty pages go through the devices as well.
     let written = storages.write_out();
     match storages.faults_in_data() {
         Ok(faults) if !faults.is_empty() => Ok(Some(faults)),
@@ -57,11 +57,11 @@ pub(super) struct PreparedDatasets {
     root: PathBuf,
     registry: ResourceRegistry,
     logs: KeptLogs,
-    /// dataset key -> folder of the system's files
+    /// dataset key -> directory of the system's files
     loaded: HashMap<String, PathBuf>,
     /// dataset key and storage name -> what its cells begin with
     imaged: HashMap<(String, String), PreparedDataset>,
-    /// dataset key and storage name of what a running cluster has been given
+    /// dataset key and storage name of data already loaded into an external cluster
     elsewhere: HashSet<(String, String)>,
 }
 
@@ -77,7 +77,7 @@ impl PreparedDatasets {
         }
     }
 
-    /// The loaded data set as plain files, for storage that is really there.
+    /// The loaded data set as plain files, for real storage.
     pub(super) fn files(
         &mut self,
         plan: &CellPlan<'_>,
@@ -101,7 +101,7 @@ impl PreparedDatasets {
         }
         let folder = self.root.join(format!("data-{}", self.loaded.len()));
         let scratch = self.root.join(format!("scratch-{}", self.loaded.len()));
-        // A load that failed before may have left half of another data set.
+        // An earlier failed load may have left half of another data set.
         for fresh in [&folder, &scratch] {
             let _ = fs::remove_dir_all(fresh);
             fs::create_dir_all(fresh)?;
@@ -121,7 +121,7 @@ impl PreparedDatasets {
         Ok(folder)
     }
 
-    /// Loads the data set into a cluster that runs already, once a run. Its data of other keys stays.
+    /// Loads the data set into an external cluster, once per run. Data of other keys stays there.
     pub(super) fn load_elsewhere(
         &mut self,
         plan: &CellPlan<'_>,
@@ -143,14 +143,14 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// A failure to load, with what is left of the disk that data sets are on where that is hardly anything. To be
-    /// asked before they are removed.
+    /// A failure to load, together with the free space on the disk of the data sets if that is nearly full. Must be
+    /// called before they are removed.
     fn with_space(&self, error: CellError) -> CellError {
         let full = space::note(&self.root).map(|note| format!("\n{note}"));
         error.with(&full.unwrap_or_default())
     }
 
-    /// Loads every record by a server on these paths, and settles it.
+    /// Loads every record through a server on these paths, and lets it settle.
     fn load(
         &self,
         plan: &CellPlan<'_>,
@@ -159,7 +159,7 @@ impl PreparedDatasets {
         observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<(), CellError> {
-        // At this machine's own speed, regardless of the cells'.
+        // At this machine's own speed, regardless of the cells' factor.
         let slow_motion = if system.keeps_timeouts() { plan.scale.time } else { 1.0 };
         let mut settings = SystemSettings { slow_motion, ..settings(plan) };
         if !plan.storage.is_elsewhere() {
@@ -173,7 +173,7 @@ impl PreparedDatasets {
             let loaded = self.load_by_command(plan, system, place, &settings, stop);
             return self.logs.keep_on_failure(plan, system, &scratch, loaded);
         }
-        // No budget is enforced while loading: page cache makes it faster, and none of it is measured.
+        // No budget is enforced while loading. The page cache makes it faster, and none of it is measured.
         let enforcement = match plan.storage.is_elsewhere() {
             true => BudgetEnforcement::None,
             false => BudgetEnforcement::Grouped { name: "load", registry: &self.registry },
@@ -202,7 +202,7 @@ impl PreparedDatasets {
             )));
         }
         observer.live(&LiveCell { phase: "compacting".into(), preparing: true, ..LiveCell::default() });
-        // Otherwise each cell would begin with the compaction that loading left over.
+        // Otherwise each cell would begin with the compaction that loading left behind.
         session.settle(SETTLE_LIMIT, stop)?;
         let killed = session.check_oom_kills(0, "while data were loaded");
         killed.map_err(|reason| CellError::Failed(session.explain(reason)))?;
@@ -210,7 +210,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// The same by the system's own commands. They are held to the budget: all their processes are in its groups.
+    /// The same by the system's own commands. The budget applies to them, since all their processes are in its groups.
     fn load_by_command(
         &self,
         plan: &CellPlan<'_>,
@@ -234,7 +234,7 @@ impl PreparedDatasets {
         Ok(())
     }
 
-    /// The images of a storage's data set, for cloning.
+    /// The images of a storage configuration's data set, for cloning.
     pub(super) fn images(
         &mut self,
         plan: &CellPlan<'_>,
@@ -247,7 +247,7 @@ impl PreparedDatasets {
             return Ok(prepared.clone());
         }
         for _ in 0..LOAD_ATTEMPTS {
-            // Nodes with storages of their own each keep a part that no single directory shows.
+            // Nodes with storage of their own each keep a part of the data, so no single directory shows all of it.
             let put = if is_loaded_on_its_storage(system, &plan.storage) {
                 self.spread(plan, system, observer, stop)?
             } else {
@@ -273,7 +273,7 @@ impl PreparedDatasets {
         )))
     }
 
-    /// Loads the data set by a system that stands on the storage itself, and keeps what that then holds.
+    /// Loads the data set by a system on the storage itself, and keeps the result.
     fn spread(
         &mut self,
         plan: &CellPlan<'_>,
@@ -291,7 +291,7 @@ impl PreparedDatasets {
             plan.system.name,
             plan.storage.name
         ));
-        // Where the cells will have it: a system may write down where its directories are.
+        // At the path that cells will use, since a system may store the paths of its directories.
         let place = self.root.join("cell");
         let _place = CellFolder::make(&place, &self.registry)?;
         let storages = CellStorages::attach(plan, None, &place, &self.registry)?;
@@ -301,7 +301,7 @@ impl PreparedDatasets {
         let paths = storages.paths_of(0, scratch);
         let loaded = self.load(plan, system, paths, observer, stop);
         check_stop(stop)?;
-        // Faults may be why it failed, too.
+        // Faults may also be the reason why it failed.
         if let Some(faults) = faults_met(&storages, loaded.is_ok())? {
             let _ = storages.detach();
             return Ok(PlacedDataset::UnderFaults(faults));
@@ -341,7 +341,7 @@ impl PreparedDatasets {
         Ok(PlacedDataset::Whole(prepared))
     }
 
-    /// Puts the loaded data set on the backing files of a storage, or on the pool.
+    /// Puts the loaded data set on the backing files of a storage configuration, or on the pool.
     fn filled(
         &mut self,
         plan: &CellPlan<'_>,
@@ -381,7 +381,7 @@ impl PreparedDatasets {
             }
             copied?;
             storages.detach()?;
-            // A cell clones the pool alone.
+            // A cell clones only the pool.
             return Ok(PlacedDataset::Whole(PreparedDataset::new(InitialData::Images(folder.join("pool")))));
         }
         let stack = storage::stack(&plan.storage, &folder, plan.scale.data, plan.scale.time, plan.seed)

@@ -1,4 +1,4 @@
-//! A run's directory: `run.json`, `cells/*.json`, and `work/` for what is removed at the end.
+//! A run's directory: `run.json`, `cells/*.json`, and `work/` for everything that is removed at the end.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -17,30 +17,30 @@ const CELLS: &str = "cells";
 const MAX_HEAD_BYTES: u64 = 64 << 20;
 const MAX_RECORD_BYTES: u64 = 256 << 20;
 
-/// The folder, below a cell's, of a server's files that are not on its storage.
+/// The scratch directory, below a cell's, for a server's files outside its storage.
 pub(super) fn scratch_of(server: usize) -> String {
     format!("scratch-{server}")
 }
 
 /// An open run, held by one process at a time.
 pub struct RunDirectory {
-    /// Files are reached by it: nobody puts another directory in the place of its path.
+    /// Files are accessed through it, so that no other directory can take the place of its path.
     folder: Folder,
     cells: Folder,
-    /// The directories that were made for it, from its own upwards.
+    /// The directories that were created for it, from its own upwards.
     made: Vec<PathBuf>,
-    /// Whether the directory of its cells was made for it.
+    /// Whether the directory of its cells was created for it.
     makes_cells: bool,
-    /// Keeps the lock; the kernel lets go of it however the process ends.
+    /// Holds the lock. The kernel releases it however the process ends.
     lock: File,
 }
 
 impl RunDirectory {
-    /// Makes a directory for a new run: `path`, or where another run has that, the first of `path-2`, `path-3` ... that
-    /// is free. Two runs of one study may start in the same second.
+    /// Makes a directory for a new run: `path`, or if another run has it, the first free one of `path-2`, `path-3` ...
+    /// Two runs of one study may start in the same second.
     ///
     /// # Errors
-    /// When none of them is free, or the first that is can't be made.
+    /// When none of them is free, or the first free one can't be made.
     pub fn create_beside_others(path: &Path) -> Result<Self, RunError> {
         const MAX_RUNS: u32 = 100;
         let numbered = |number: u32| {
@@ -53,7 +53,7 @@ impl RunDirectory {
             let is_new = candidate.symlink_metadata().is_err();
             match RunDirectory::create(&candidate) {
                 Ok(directory) => return Ok(directory),
-                // Where nothing stood there before and nothing stands there now, no other run is the reason.
+                // If nothing was there before and nothing is there now, another run is not the reason.
                 Err(error) if is_new && candidate.symlink_metadata().is_err() => return Err(error),
                 Err(error) => refused = Some(error),
             }
@@ -84,9 +84,9 @@ impl RunDirectory {
         Ok(RunDirectory { folder, cells, made, makes_cells, lock })
     }
 
-    /// Takes away what [`create`](RunDirectory::create) made of a run that was refused before it began.
+    /// Removes what [`create`](RunDirectory::create) made for a run that was refused before it began.
     pub fn give_up(self) {
-        // Nothing but empty directories goes, and what can't be removed only stays there.
+        // Only empty directories are removed. Whatever can't be removed simply stays.
         if self.makes_cells {
             let _ = self.folder.remove_empty(CELLS);
         }
@@ -107,13 +107,13 @@ impl RunDirectory {
         let cells = folder.inner(CELLS).map_err(|error| cannot("open", &path.join(CELLS), &error))?;
         let lock = lock(&folder)?;
         let opened = RunDirectory { folder, cells, made: Vec::new(), makes_cells: false, lock };
-        // Of a process that was killed while it wrote them: raw logs may be long.
+        // Left by a process that was killed while it wrote them: raw logs may be long.
         let tidied = opened.cells.remove_parts();
         tidied.map_err(|error| cannot("tidy", opened.cells.path(), &error))?;
         Ok(opened)
     }
 
-    /// Absolute: a daemon that takes images by it has another working directory.
+    /// Absolute, since a daemon that opens images by path has another working directory.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -133,7 +133,7 @@ impl RunDirectory {
         write_json(&self.folder, HEAD, run)
     }
 
-    /// Writes the end of a run. The file stays as old as it was: the newest run is the one that began last.
+    /// Writes the end of a run. The file keeps its modification time: the newest run is the one that began last.
     ///
     /// # Errors
     /// When it can't be written.
@@ -141,7 +141,7 @@ impl RunDirectory {
         let modified = self.folder.file(HEAD).and_then(|head| head.metadata()?.modified());
         self.write_run(run)?;
         if let Ok(modified) = modified {
-            // Should that fail, commands without a name take this run for the newest.
+            // If this fails, commands without a name take this run for the newest.
             let _ = self.folder.file(HEAD).and_then(|head| head.set_modified(modified));
         }
         Ok(())
@@ -153,7 +153,7 @@ impl RunDirectory {
         read_head(&self.folder)
     }
 
-    /// A run's initial record, also while another process has its lock.
+    /// A run's header, even while another process holds its lock.
     ///
     /// # Errors
     /// When there is no run, or its head can't be read.
@@ -170,11 +170,11 @@ impl RunDirectory {
     /// Whether a cell has completed and needs no further run. Failed cells run again, since their cause may have been
     /// mended. So do cells disturbed by hand, which `tell` reports.
     ///
-    /// An incomplete record is no finished cell either, and `tell` reports it too. One of another scale was left when
-    /// the run began again in slower motion.
+    /// An incomplete record does not count as finished either, and `tell` reports it too. A record of another scale was
+    /// left when the run began again in slower motion.
     ///
     /// # Errors
-    /// When a record exists but can't be read, so that nobody knows what it holds, or is of a later version.
+    /// When a record exists but can't be read, so that its contents are unknown, or is of a later version.
     pub fn is_finished(
         &self,
         planned: &PlannedCell,
@@ -187,7 +187,7 @@ impl RunDirectory {
         let text = match self.cells.read_text(&planned.file, MAX_RECORD_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            // Too long, or no text: no run has written it so.
+            // Too long or not text: no run has written it like this.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 tell(&again(error.to_string()));
                 return Ok(false);
@@ -200,7 +200,7 @@ impl RunDirectory {
                 Ok(false)
             }
             Ok(mut record) => {
-                // Old records do not say who asked for a fault, and the study's own are no disturbance.
+                // Old records do not say who requested a fault, and the study's own faults are no disturbance.
                 run.attribute_faults(&mut record);
                 let is_completed = record.status == CellStatus::Completed && record.scale == run.scale;
                 let is_disturbed = record.disturbed_by() == Some(DisturbedBy::Hand);
@@ -214,7 +214,7 @@ impl RunDirectory {
                 }
                 Ok(is_completed && !is_disturbed)
             }
-            // A later version may have measured it well: to run it again would overwrite that.
+            // A later version may have measured it well; running it again would overwrite that.
             Err(error @ ReadError::Schema { .. }) => Err(RunError::Mistake(format!(
                 "{} is refused: {error}. To measure only its cell again, move this file away",
                 path.display()
@@ -226,8 +226,8 @@ impl RunDirectory {
         }
     }
 
-    /// Begins a run again that goes on at another scale: its head first, since records of another scale than the head's
-    /// count for nothing, whenever this is interrupted.
+    /// Begins a run again at another scale. The header is written first: records of another scale than the header's do
+    /// not count, whenever this is interrupted.
     ///
     /// # Errors
     /// When something can't be written or removed.
@@ -243,7 +243,8 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Removes the lock's file, unless it is another process's by now; the lock itself goes with this value.
+    /// Removes the lock file, unless it already belongs to another process. The lock itself is released with this
+    /// value.
     fn remove_lock(&self) {
         if self.folder.holds(LOCK, &self.lock) {
             let _ = self.folder.remove_file(LOCK);
@@ -257,7 +258,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Whether a new run may be kept there. It makes nothing.
+/// Whether a new run may be kept there. Creates nothing.
 fn check_new(path: &Path) -> Result<(), RunError> {
     if path.join(HEAD).exists() {
         return Err(RunError::Mistake(format!(
@@ -265,11 +266,11 @@ fn check_new(path: &Path) -> Result<(), RunError> {
             path.display()
         )));
     }
-    // Existing files there are someone's: none of them becomes part of a run, or is taken for one later.
+    // Existing files there belong to someone: none may become part of a run, or be mistaken for one later.
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
     let is_empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     for entry in entries.flatten() {
-        // Of a process that was killed before its run began, or that is about to begin it and has the lock.
+        // From a process that was killed before its run began, or that is about to begin it and holds the lock.
         let is_lock = || entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
         let is_ours =
             entry.file_name() == LOCK && is_lock() || entry.file_name() == CELLS && is_empty(&entry.path());
@@ -283,7 +284,7 @@ fn check_new(path: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The directories that making this one makes, from itself upwards.
+/// The directories that creating this one would create, from itself upwards.
 fn missing_of(path: &Path) -> Vec<PathBuf> {
     let Ok(path) = std::path::absolute(path) else { return Vec::new() };
     let missing = path.ancestors().take_while(|path| path.symlink_metadata().is_err());
@@ -295,7 +296,7 @@ fn lock(folder: &Folder) -> Result<File, RunError> {
         || RunError::Mistake(format!("another process is running the study in {}", folder.path().display()));
     let lock = folder.file(LOCK).map_err(|error| cannot("make", &folder.path().join(LOCK), &error))?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| already_locked())?;
-    // The last holder may have removed the file in between, and a third process may have the lock of a new one.
+    // The last holder may have removed the file in between, and a third process may have locked a new one.
     if folder.holds(LOCK, &lock) { Ok(lock) } else { Err(already_locked()) }
 }
 
@@ -342,7 +343,7 @@ mod tests {
         assert!(folder.holds(LOCK, &opened));
         folder.remove_file(LOCK).unwrap();
         assert!(!folder.holds(LOCK, &opened));
-        // A third process has made its own.
+        // A third process has made its own lock file.
         let theirs = folder.file(LOCK).unwrap();
         assert!(!folder.holds(LOCK, &opened));
         assert!(folder.holds(LOCK, &theirs));
@@ -356,7 +357,7 @@ mod tests {
         let second = RunDirectory::create_beside_others(&path).unwrap();
         assert_eq!(first.path(), path);
         assert_eq!(second.path(), scratch.path().join("runs/tiny-20261129-045024-2"));
-        // One that has ended keeps its directory, and what is no run is left alone.
+        // A run that has ended keeps its directory, and a directory without a run is left alone.
         drop(second);
         fs::write(path.with_file_name("tiny-20261129-045024-2").join(HEAD), "{}").unwrap();
         fs::write(path.with_file_name("tiny-20261129-045024-3"), "a file").unwrap();
@@ -377,7 +378,7 @@ mod tests {
         assert!(path.join(CELLS).is_dir(), "the one that is refused takes nothing away");
         first.give_up();
         assert!(!scratch.path().join("runs").exists());
-        // A killed process's leftovers of a run that never began are no run.
+        // What a killed process left of a run that never began is not a run.
         fs::create_dir_all(path.join(CELLS)).unwrap();
         fs::write(path.join(LOCK), "").unwrap();
         RunDirectory::create(&path).unwrap().give_up();

@@ -1,4 +1,4 @@
-//! A cell's workload as the generator takes it, and the generator watched while it runs.
+//! A cell's workload for the load generator, and observation of the generator while it runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,19 +17,18 @@ use super::{CellError, LiveCell, RunObserver};
 use crate::session::{LoadOutcome, ServerSession};
 use crate::spec::BesideSpec;
 
-/// Into how many intervals the measured time is cut for the time series and its statistics.
+/// The number of intervals in the measured time, for the time series and its statistics.
 const SERIES_INTERVALS: u32 = 40;
 /// Loading and deleting go through all keys, but no longer than this many times the study's duration.
 const WHOLE_RANGE_LIMIT: u32 = 4;
 /// Threads that load data which nobody measures.
 const LOADING_THREADS: u32 = 4;
-/// Work that isn't measured has to end some time.
+/// A limit for work that isn't measured.
 const UNMEASURED_LIMIT: Duration = Duration::from_secs(3600);
-/// Somebody may have filled the disk for a moment, and what is there needs no room.
+/// Another program may have filled the disk briefly, and existing data needs no more room.
 const FULL_FOR: Duration = Duration::from_secs(5);
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Operations that are in flight when the user stops the run get this long to end. In slow motion some would wait for
-/// minutes.
+/// Operations in flight when the user stops the run get this long to end. In slow motion some would wait for minutes.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// The purpose of a generator's run.
@@ -41,7 +40,7 @@ pub(super) enum DrivePurpose {
 }
 
 impl DrivePurpose {
-    /// The phase that it is in where it does not warm up.
+    /// The phase of a run without warm-up.
     fn phase(self) -> &'static str {
         match self {
             DrivePurpose::Loading => "loading",
@@ -61,27 +60,27 @@ pub(super) trait WindowHooks: Sync {
 
 impl WindowHooks for () {}
 
-/// The files kept of a run beside its figures.
+/// The files of a run that are kept in addition to its metrics.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeptOutputs<'a> {
     /// The file of all operations.
     pub raw: Option<&'a Path>,
     /// The acknowledged writes.
     pub writes: Option<&'a Arc<AcknowledgedWrites>>,
-    /// Into how many parts the intervals of the timeline are cut; 0 for no timeline.
+    /// The number of parts that each interval of the timeline is cut into; 0 for no timeline.
     pub timeline_parts: u32,
-    /// Where files of this host grow with what is written, which may fill its disk.
+    /// The path of files on this host that grow with written data and may fill its disk.
     pub images: Option<&'a Path>,
 }
 
 /// The generator's result.
 pub(super) struct DriveResult {
     pub measured: MeasuredWindow,
-    /// Empty unless it was to be kept.
+    /// Empty unless it was requested.
     pub timeline: Vec<TimelineInterval>,
     /// Its findings about itself.
     pub aftermath: RunAftermath,
-    /// Why the file of all operations that was asked for is not there.
+    /// Why the requested file of all operations is missing.
     pub raw_problem: Option<String>,
     /// When the measured window began.
     pub window: Option<Instant>,
@@ -95,7 +94,7 @@ fn workload(plan: &CellPlan<'_>) -> Result<CoreWorkload, CellError> {
     for (key, value) in &plan.workload.properties {
         set(key, value);
     }
-    // After the study's own properties: of several values the last one counts.
+    // After the study's own properties, since the last of several values counts.
     set("recordcount", &plan.records_here.to_string());
     set("fieldcount", &plan.workload.fields.to_string());
     set("fieldlength", &plan.workload.field_bytes.to_string());
@@ -108,7 +107,7 @@ fn mix(name: &str) -> Result<OperationMix, CellError> {
     OperationMix::parse(name).map_err(|unknown| CellError::Failed(unknown.to_string()))
 }
 
-/// The load that comes before what is measured: every record once, as fast as it goes.
+/// The load phase before the measurement: every record once, as fast as possible.
 pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
@@ -124,18 +123,19 @@ pub(super) fn loading_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> {
         operation_limit: Some(plan.records_here),
         dilation: 1.0,
         series_intervals: SERIES_INTERVALS,
-        // The same data regardless of the repetition.
+        // The data is the same in all repetitions.
         seed: plan.study.run.seed,
     })
 }
 
-/// The cell's own mix, to fill the caches: a number of operations, so that every storage gets the same.
+/// The cell's own mix, to fill the caches. A fixed number of operations, so that every storage configuration gets the
+/// same.
 pub(super) fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSpec, CellError> {
     let requests = plan.requests()?;
     let own = mix(&requests.mix)?;
     Ok(RunSpec {
         workload: Arc::new(workload(plan)?),
-        // A mix that inserts would add the very keys that the measured one adds.
+        // A mix that inserts would add the same keys as the measured one.
         mix: if own.changes_the_key_set() { mix("c")? } else { own },
         threads: requests.threads,
         share: None,
@@ -148,7 +148,7 @@ pub(super) fn filling_spec(plan: &CellPlan<'_>, operations: u64) -> Result<RunSp
         operation_limit: Some(operations),
         dilation: 1.0,
         series_intervals: SERIES_INTERVALS,
-        // Not the measured requests over again: those would then hit the cache.
+        // Must not repeat the measured requests, since those would then hit the cache.
         seed: plan.seed ^ 0xf111_cace,
     })
 }
@@ -164,7 +164,7 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
         threads: requests.threads,
         share: None,
         rate_per_s: plan.cell().rate_per_s(),
-        // A warm-up is wall time, a profile modelled time.
+        // A warm-up is in wall time, a profile in modelled time.
         rate_profile: profile(plan.cell().rate_parts(), warmup.div_f64(plan.scale.time))
             .map_err(CellError::Failed)?,
         arrivals: plan.workload.arrivals,
@@ -179,14 +179,14 @@ pub(super) fn measuring_spec(plan: &CellPlan<'_>) -> Result<RunSpec, CellError> 
     })
 }
 
-/// The background load beside the measured operations.
+/// The background load next to the measured operations.
 fn background_work(plan: &CellPlan<'_>) -> Result<Option<BackgroundWork>, CellError> {
     let Some(background) = &plan.workload.beside else { return Ok(None) };
     let BesideSpec { threads, rate_per_s, .. } = *background;
     Ok(Some(BackgroundWork { mix: mix(&background.mix)?, threads, rate_per_s }))
 }
 
-/// A rate that changes while it is measured; the warm-up before has the first one.
+/// A rate that changes during the measurement; the warm-up uses the first rate.
 fn profile(changing: &[underlay_record::RatePart], warmup: Duration) -> Result<Option<RateProfile>, String> {
     let Some(first) = changing.first() else { return Ok(None) };
     let mut parts = Vec::new();
@@ -205,7 +205,7 @@ pub(super) fn interval_s(spec: &RunSpec) -> f64 {
     spec.duration.as_secs_f64() / spec.dilation / f64::from(spec.series_intervals.max(1))
 }
 
-/// Runs the generator against a started system, telling the observer how it goes.
+/// Runs the generator against a started system, and reports progress to the observer.
 pub(super) fn drive(
     spec: &RunSpec,
     session: &ServerSession,
@@ -236,10 +236,10 @@ pub(super) fn drive(
         outcome
     });
     if let (Some(file), Err(_)) = (keep.raw, &outcome) {
-        // Operations of a cell that has no figures.
+        // Operations of a cell that has no metrics.
         let _ = std::fs::remove_file(file);
     }
-    // Before the outcome: what breaks while everything is being stopped is no finding.
+    // Before the outcome: a failure while everything is being stopped says nothing.
     if stop.load(Ordering::Relaxed) {
         return Err(CellError::Interrupted);
     }
@@ -261,8 +261,8 @@ pub(super) fn drive(
     }
 }
 
-/// Ends everything once the disk of this host has been full for a while: a system whose devices fail may try again for
-/// minutes, or wait forever.
+/// Ends everything once this host's disk has been full for a while. A system whose devices fail may retry for minutes,
+/// or wait forever.
 fn watch_space(
     images: &Path,
     control: &RunHandle<'_>,
@@ -276,7 +276,7 @@ fn watch_space(
         if !underlay_files::is_full(images) {
             full_since = None;
         } else if full_since.get_or_insert_with(Instant::now).elapsed() > FULL_FOR
-            // The cell just measured still needs its servers.
+            // The cell that was just measured still needs its servers.
             && !ended.load(Ordering::Relaxed)
         {
             is_full.store(true, Ordering::Relaxed);
@@ -287,8 +287,8 @@ fn watch_space(
     }
 }
 
-/// Passes the generator's progress on, and the user's stop to the generator, and to the system if operations still wait
-/// for it then.
+/// Passes on the generator's progress. Passes the user's stop to the generator, and to the system if operations then
+/// still wait for it.
 fn watch(
     control: &RunHandle<'_>,
     session: &ServerSession,
@@ -315,7 +315,7 @@ fn watch(
         observer.live(&LiveCell {
             phase: match (seen.phase, by_time) {
                 (RunPhase::WarmingUp, _) => "warming up",
-                // Measured time is over, and operations that began in it are not.
+                // The measured time is over, but operations that began in it are not.
                 (_, Some(share)) if share >= 1.0 && by_count.is_none() => "waiting for the last operations",
                 _ => purpose.phase(),
             }

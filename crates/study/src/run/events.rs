@@ -1,4 +1,4 @@
-//! A study's events in a cell: nodes that go away and come back while it is measured.
+//! A study's events in a cell: nodes that go down and come back during the measurement.
 
 mod effect;
 
@@ -15,7 +15,7 @@ use crate::spec::{EventSpec, Study, SystemSpec};
 
 pub(super) use effect::{TIMELINE_PARTS, outside_of, with_effects};
 
-/// The events of a study that concern a system; none for one without nodes that could go.
+/// The events of a study that concern a system; none for a system without nodes that can go down.
 pub(super) fn concerning(study: &Study, system: &SystemSpec) -> Vec<PlannedEvent> {
     let events: Vec<&EventSpec> = study.events.iter().filter(|event| event.concerns(&system.name)).collect();
     if events.is_empty() || system.planned_nodes().is_empty() {
@@ -34,7 +34,7 @@ fn planned(spec: &EventSpec) -> PlannedEvent {
     }
 }
 
-/// A note for a reader of a failure; `None` without events.
+/// A note on a failure, for its readers; `None` without events.
 pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     let one = |event: &PlannedEvent| {
         let verb = match event.how {
@@ -49,8 +49,8 @@ pub(super) fn note(events: &[PlannedEvent]) -> Option<String> {
     (!list.is_empty()).then(|| format!("nodes away on command: {}", list.join("; ")))
 }
 
-/// Where the nodes of a system are commanded from while it is measured; `None` where it has none. `count` has it take
-/// down what they have counted, which a system does whenever it tells its figures.
+/// The desk that commands the nodes of a system during the measurement; `None` if the system has none. With `count`, it
+/// records what the nodes have counted, as a system does whenever it reports its metrics.
 pub(super) fn desk<'a>(
     servers: &'a StartedServers,
     count: &'a (dyn Fn() + Sync),
@@ -59,7 +59,7 @@ pub(super) fn desk<'a>(
     servers.nodes().map(|nodes| NodeDesk::new(nodes, count, time_scale))
 }
 
-/// Does something while the events come about.
+/// Calls a function while the events take place.
 pub(super) fn attended<T>(
     desk: Option<&NodeDesk<'_>>,
     events: &[PlannedEvent],
@@ -83,7 +83,7 @@ pub(super) fn problems(events: &[NodeEventRecord]) -> Vec<String> {
         };
         Some(format!("{node} {verb} at {:.1} s", event.away_s?))
     });
-    // In one sentence: the report keeps one of those that differ by numbers alone.
+    // In one sentence, since the report merges sentences that differ only in numbers.
     let by_hand: Vec<String> = by_hand.collect();
     let by_hand =
         (!by_hand.is_empty()).then(|| format!("nodes were sent away by hand: {}", by_hand.join(", ")));

@@ -1,4 +1,4 @@
-//! A study's faults, each put on its devices at its time.
+//! A study's faults, each injected into its devices at its time.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -14,7 +14,7 @@ use super::{CellError, storage};
 use crate::spec::{FaultAct, FaultSpec, StorageSource, StorageSpec, Study};
 use underlay_config::units::format_duration;
 
-/// The faults of a study that concern a storage; none for a real one, which takes no commands.
+/// The faults of a study that concern a storage configuration; none for a real one, which takes no commands.
 pub(super) fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a FaultSpec> {
     match storage.source {
         StorageSource::Modelled { .. } => {
@@ -24,7 +24,7 @@ pub(super) fn concerning<'a>(study: &'a Study, storage: &StorageSpec) -> Vec<&'a
     }
 }
 
-/// A note for a reader of the record; `None` without faults.
+/// A note on the faults, for readers of the record; `None` without faults.
 pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     let one = |spec: &&FaultSpec| {
         let action = match &spec.act {
@@ -40,10 +40,10 @@ pub(super) fn note(faults: &[&FaultSpec]) -> Option<String> {
     (!list.is_empty()).then(|| format!("faults on command: {}", list.join("; ")))
 }
 
-/// Between samples of devices that are only asked for their faults.
+/// The sampling interval of devices that are only queried for their faults.
 pub(super) const UNSAMPLED_S: f64 = 3600.0;
 
-/// Takes all faults off the devices of a storage. A device without power stays so.
+/// Removes all faults from the devices of a storage configuration. A device without power stays without.
 pub(super) fn end_all(attached: &AttachedStorage) -> Result<(), CellError> {
     match attached.served() {
         Some(served) => Ok(served.clear(None)?),
@@ -51,8 +51,7 @@ pub(super) fn end_all(attached: &AttachedStorage) -> Result<(), CellError> {
     }
 }
 
-/// Of what was wrong with devices while data were put on them: all that the data may show. One that is only slow gets
-/// the right data.
+/// The device faults during loading that may show in the data. A device that is only slow still gets the right data.
 pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
     let of_device = |device: &DeviceActivity| {
         let over = device.earlier_faults.iter().filter(|fault| !fault.only_slows).map(|fault| &fault.what);
@@ -64,7 +63,7 @@ pub(super) fn faults_in_data(devices: &[DeviceActivity]) -> Vec<String> {
     devices.iter().flat_map(of_device).collect()
 }
 
-/// Something to do at an instant after measuring began.
+/// An action at a time after measuring began.
 struct ScheduledFault {
     at_wall: Duration,
     /// `slow-disk from 40 s`; absent where it only ends an earlier one.
@@ -78,16 +77,16 @@ enum FaultStep {
     PowerOn,
 }
 
-/// The faults of a cell in the order of their times.
+/// The faults of a cell in order of time.
 pub(super) struct FaultSchedule {
     served: Option<ServedStorage>,
     events: Vec<ScheduledFault>,
 }
 
-/// Faults that did not come, because measuring had ended before.
+/// Faults that did not take place, because measuring had ended before.
 type MissedFaults = Vec<String>;
 
-/// A schedule in progress. Dropped, it stops.
+/// A schedule in progress. It stops when dropped.
 pub(super) struct RunningFaults {
     served: Option<ServedStorage>,
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -95,7 +94,7 @@ pub(super) struct RunningFaults {
 }
 
 impl FaultSchedule {
-    /// On the storage of the only server: a study of several has no faults.
+    /// On the storage of the only server: a study with several servers has no faults.
     pub(super) fn new(
         plan: &CellPlan<'_>,
         attached: Option<&AttachedStorage>,
@@ -112,7 +111,7 @@ impl FaultSchedule {
         let mut events = Vec::new();
         for (index, spec) in faults.into_iter().enumerate() {
             let devices = match spec.device {
-                // Checked with the study, and counted as it lists them: the stack begins with a cache's device.
+                // Checked with the study, and counted in its order: the stack begins with a cache's device.
                 Some(device) => listed.get(device).cloned().into_iter().collect(),
                 None => meeting(&all, &spec.act, plan.scale.data),
             };
@@ -147,7 +146,7 @@ impl FaultSchedule {
         Ok(FaultSchedule { served: Some(served), events })
     }
 
-    /// Measuring begins at this instant, which may be to come.
+    /// Measuring begins at this instant, which may lie in the future.
     pub(super) fn start(self, began: Instant) -> Result<RunningFaults, CellError> {
         let FaultSchedule { served, events } = self;
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
@@ -164,8 +163,8 @@ impl FaultSchedule {
 }
 
 impl RunningFaults {
-    /// Measuring has ended: no fault any more, so that what follows is only clearing away. The result has a warning for
-    /// each fault that did not come.
+    /// Measuring has ended, so no more faults take place: what follows is only clearing away. The result has a warning
+    /// for each fault that did not take place.
     pub(super) fn end(mut self) -> Result<Vec<String>, CellError> {
         let outcome = self.halt();
         if let Some(served) = &self.served {
@@ -176,7 +175,7 @@ impl RunningFaults {
     }
 
     fn halt(&mut self) -> Result<MissedFaults, AttachError> {
-        // A panic of that thread is a bug of ours: it goes on here.
+        // A panic in that thread is a bug of ours: it continues here.
         self.ended_thread().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
@@ -193,7 +192,7 @@ impl Drop for RunningFaults {
     }
 }
 
-/// Carries the steps out by `act`, each at its time.
+/// Carries out the steps by `act`, each at its time.
 fn carry_out(
     events: Vec<ScheduledFault>,
     began: Instant,
@@ -234,7 +233,7 @@ fn take_step(served: &ServedStorage, step: FaultStep) -> Result<(), AttachError>
     }
 }
 
-/// Those of a storage's devices that have some of the bytes that a fault is confined to.
+/// The devices of a storage that hold some of the bytes that a fault is limited to.
 fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String> {
     let extent = match act {
         FaultAct::Device(fault) => here(fault.clone(), 0, data_scale).extent(),
@@ -245,7 +244,7 @@ fn meeting(all: &[DeviceFaults], act: &FaultAct, data_scale: f64) -> Vec<String>
     all.iter().filter(meets).map(|device| device.device.clone()).collect()
 }
 
-/// A fault of the study on this machine's smaller devices.
+/// A fault of the study, adapted to this machine's smaller devices.
 fn here(mut fault: DeviceFault, of_cell: u64, data_scale: f64) -> DeviceFault {
     match &mut fault {
         DeviceFault::Errors { extent, seed, .. } | DeviceFault::Corrupt { extent, seed, .. } => {
@@ -290,7 +289,7 @@ mod tests {
         assert_eq!((missed.unwrap(), step_count), (vec!["late".to_owned()], 1));
     }
 
-    /// A cache's device is smaller than what it caches, and a fault at the end of that one is none of its own.
+    /// A cache's device is smaller than what it caches. A fault at the end of the latter does not touch it.
     #[test]
     fn extent_fault_applies_to_covering_devices() {
         let device = |name: &str, capacity_bytes| DeviceFaults {
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!(meeting(&all, &FaultAct::PowerCut { torn: false, reordered: false }, 10.0).len(), 2);
     }
 
-    /// Half of all reads had a wrong bit while data were put on a device, and every cell began with these data.
+    /// Half of all reads had a wrong bit while data was written to a device, and every cell began with this data.
     #[test]
     fn fault_while_loading_is_in_data_unless_slowness() {
         let earlier = |fault_name: &str, only_slows| EarlierFault {
@@ -336,7 +335,7 @@ mod tests {
         let mut device = DeviceActivity { description, ..DeviceActivity::default() };
         device.earlier_faults = vec![earlier("slow", true)];
         assert!(faults_in_data(std::slice::from_ref(&device)).is_empty());
-        // However long it has been over: nothing has mended the data since.
+        // No matter how long ago it ended: nothing has mended the data since.
         device.earlier_faults.push(earlier("corrupts", false));
         device.faults.push(open);
         assert_eq!(faults_in_data(&[DeviceActivity::default(), device]), ["hdd.0: corrupts", "hdd.0: full"]);

@@ -1,5 +1,5 @@
-//! The feed: what a run writes for live views while it goes on ([`underlay_record::live`]). It stands between
-//! the run and its observer, and adds a sample every second. A feed that can't be written ends, and the run goes on.
+//! The feed: what a run writes for live views while it goes on ([`underlay_record::live`]). It stands between the run
+//! and its observer, and adds a sample every second. A feed that can't be written ends, and the run goes on without it.
 
 mod source;
 mod writer;
@@ -23,11 +23,11 @@ use crate::machine::thread_time;
 pub(super) use source::CellSource;
 use writer::FeedWriter;
 
-/// Between samples.
+/// The time between samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A sample of a shorter time than this is mostly noise: rates and shares over some milliseconds.
+/// A sample of less time than this is mostly noise: rates and shares over some milliseconds.
 const MIN_SAMPLE_TIME: Duration = Duration::from_millis(500);
-/// A report of the generator or a job is valid for so long.
+/// How long a report of the generator or a job stays valid.
 const LIVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -46,12 +46,12 @@ struct FeedState {
     planned: Option<FeedEntry>,
     live: Option<(Instant, LiveCell)>,
     position: Option<u32>,
-    /// Cells that are to be skipped.
+    /// Cells to skip.
     skips: Vec<u32>,
     sampled: Option<Instant>,
-    /// As last measured.
+    /// The last measured value.
     cost_share: Option<f64>,
-    /// Somebody samples with the devices.
+    /// A sampler with access to the devices is running.
     has_source: bool,
     /// The position whose placement has been reported.
     grounded: Option<u32>,
@@ -92,7 +92,8 @@ impl FeedState {
         let Some(writer) = &self.writer else { return };
         let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let line = FeedLine { at_ms: elapsed.as_millis() as u64, entry: entry.clone() };
-        // A line that a full disk or a kill cut short does not swallow this one: readers pass empty lines over.
+        // Begins with a newline, so that a line cut short by a full disk or a kill does not swallow this one. Readers
+        // skip empty lines.
         let mut text = vec![b'\n'];
         if serde_json::to_writer(&mut text, &line).is_err() || text.len() >= MAX_FEED_LINE_BYTES {
             return;
@@ -106,7 +107,7 @@ impl FeedState {
 }
 
 impl<'a> RunFeed<'a> {
-    /// Goes on with the feed of a run, or begins it.
+    /// Continues the feed of a run, or begins it.
     pub(super) fn open(directory: &std::path::Path, to: &'a dyn RunObserver) -> RunFeed<'a> {
         let begun = Folder::open(directory).ok().and_then(FeedWriter::begin);
         let (writer, written_bytes) = begun.map_or((None, 0), |(writer, bytes)| (Some(writer), bytes));
@@ -120,7 +121,7 @@ impl<'a> RunFeed<'a> {
         self.state.lock().write(entry);
     }
 
-    /// Tells what was asked for, here and to the observer.
+    /// Reports a command, here and to the observer.
     pub(super) fn asked(&self, command: &RunCommand, plan: &[PlannedCell]) {
         let message = {
             let mut state = self.state.lock();
@@ -145,7 +146,7 @@ impl<'a> RunFeed<'a> {
         self.to.notice(&message);
     }
 
-    /// The last line.
+    /// Writes the last line.
     pub(super) fn ended(&self, outcome: &Result<RunOutcome, RunError>) {
         self.entry(&match outcome {
             Ok(RunOutcome { completed, disturbed, failed, unavailable, skipped, left, .. }) => {
@@ -167,11 +168,11 @@ impl<'a> RunFeed<'a> {
                 problem: Some(error.to_string()),
             },
         });
-        // Waits for what has yet to be written.
+        // Waits for lines not yet written.
         self.state.lock().writer = None;
     }
 
-    /// A sample with what is known without asking anybody.
+    /// A sample of everything that is known without asking.
     fn sample_of(state: &FeedState) -> LiveSample {
         let live_cell = state.live.as_ref().map(|(_, live)| live);
         let live =
@@ -193,8 +194,8 @@ impl<'a> RunFeed<'a> {
         }
     }
 
-    /// Takes a sample of everything, and tells what has happened to nodes and devices since the last one. The sample
-    /// itself is left out where it would be of a moment only.
+    /// Takes a sample of everything, and reports what has happened to nodes and devices since the last one. The sample
+    /// itself is left out if it would cover only a moment.
     fn take(&self, source: &dyn LiveSource, cost: &mut SamplerCost) {
         let is_long_enough = cost.at.elapsed() >= MIN_SAMPLE_TIME;
         let is_new = {
@@ -202,7 +203,7 @@ impl<'a> RunFeed<'a> {
             let position = state.position;
             std::mem::replace(&mut state.grounded, position) != position
         };
-        // Once a cell: a system may have to be asked.
+        // Once per cell, since a system may have to be asked.
         if let Some(ground) = is_new.then(|| source.ground()).flatten() {
             self.entry(&ground);
         }
@@ -229,7 +230,7 @@ impl<'a> RunFeed<'a> {
             sample.devices.iter().flat_map(faults_of).collect()
         };
         let mut wrong = is_wrong(&sample);
-        // Of a device that did not tell, nothing has changed.
+        // A device that did not answer counts as unchanged.
         let is_told = |device: &DeviceId| sample.devices.iter().any(|one| one.id == *device);
         wrong.extend(state.faults.iter().filter(|(device, _)| !is_told(device)).cloned());
         let reported = std::mem::replace(&mut state.faults, wrong.clone());
@@ -251,7 +252,7 @@ impl<'a> RunFeed<'a> {
     }
 }
 
-/// CPU time of a thread, as a share of a core since it was last told.
+/// A thread's CPU time since the last report, as a share of a core.
 struct SamplerCost {
     at: Instant,
     used: Duration,
@@ -262,7 +263,7 @@ impl SamplerCost {
         SamplerCost { at: Instant::now(), used: thread_time() }
     }
 
-    /// Nothing over a time that is too short to tell: it counts towards the next.
+    /// Nothing if the time is too short: it counts towards the next report.
     fn share(&mut self) -> Option<f64> {
         let now = SamplerCost::begin();
         let passed = self.at.elapsed();
@@ -284,14 +285,14 @@ struct SamplerStop {
 }
 
 impl SamplerStop {
-    /// Says that it is over, also where what was done panics.
+    /// Marks the end, even after a panic.
     fn end(&self) {
         let _guard = self.lock.lock();
         self.is_over.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
-    /// False when it is over.
+    /// Returns false when it is over.
     fn wait(&self, length: Duration) -> bool {
         let guard = self.lock.lock();
         if !self.is_over.load(Ordering::Relaxed) {
@@ -339,7 +340,7 @@ impl RunObserver for RunFeed<'_> {
         let position = u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
         {
             let mut state = self.state.lock();
-            // Jobs that run together begin with what their system needs, and then each by itself.
+            // Jobs that run together begin with what their system needs, and then run one by one.
             if state.position != Some(position) {
                 state.position = Some(position);
                 state.grounded = None;
@@ -386,7 +387,7 @@ impl RunObserver for RunFeed<'_> {
         let ending = SamplerStop::default();
         {
             let mut state = self.state.lock();
-            // Earlier samples are of another phase.
+            // Earlier samples belong to another phase.
             (state.has_source, state.live) = (true, None);
         }
         std::thread::scope(|scope| {
@@ -406,7 +407,7 @@ impl RunObserver for RunFeed<'_> {
     }
 }
 
-/// Does something while the observer samples what the source knows.
+/// Calls a function while the observer samples the source.
 pub(super) fn sampled<T>(observer: &dyn RunObserver, source: &dyn LiveSource, act: impl FnOnce() -> T) -> T {
     let (mut act, mut outcome) = (Some(act), None);
     observer.run_sampled(source, &mut || outcome = act.take().map(|act| act()));

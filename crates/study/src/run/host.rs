@@ -1,4 +1,4 @@
-//! The host of cells: this machine, its programs, and its own path cost.
+//! The host of cells: this machine, its programs, and its path cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use underlay_record::MachineRecord;
 use super::{CellError, RunObserver, machine};
 use crate::spec::Study;
 
-/// How long the path's own cost is measured before the first cell, and before each further one.
+/// How long the path cost is measured, before the first cell and before each further one.
 const OVERHEAD_PROBE: Duration = Duration::from_millis(500);
 const OVERHEAD_PROBE_AGAIN: Duration = Duration::from_millis(100);
 
-/// The machine that cells run on, and the programs that they run by.
+/// The machine that cells run on, and the programs that run them.
 #[derive(Clone)]
 pub(super) struct HostInfo {
     pub machine: MachineRecord,
@@ -21,7 +21,7 @@ pub(super) struct HostInfo {
 }
 
 impl HostInfo {
-    /// This host, with the programs of a study's systems; `awake` if its CPUs are kept so.
+    /// This host, with the programs of a study's systems; `awake` if its CPUs are kept awake.
     pub(super) fn new(study: &Study, awake: Option<&IdlePreventer>) -> HostInfo {
         let versions = study.systems.iter().filter_map(|spec| {
             let on_each = study.storages.iter().map(|storage| spec.with_nodes(storage.settings_of(spec)));
@@ -63,7 +63,7 @@ impl HostInfo {
         Some(format!(
             "this run began{} and continues{}: finished cells keep their old records",
             place(versions, machine, true),
-            // One program need not be named twice.
+            // If only one program changed, its name is not needed twice.
             place(&self.versions, &self.machine, changed.len() > 1),
         ))
     }
@@ -72,15 +72,15 @@ impl HostInfo {
 /// The path cost of a modelled device.
 pub(super) enum PathFloor {
     Unmeasured,
-    /// Its p50, of this machine's clock.
+    /// Its p50 in wall time.
     WallUs(f64),
-    /// It can't be measured here, and why.
+    /// It can't be measured here, with the reason.
     Unknown(String),
 }
 
 impl PathFloor {
-    /// Measures it: at length the first time, and shortly before every further cell. A measurement that is impossible
-    /// here is not tried again.
+    /// Measures it at length the first time, and briefly before every further cell. If it can't be measured here, it is
+    /// not tried again.
     pub(super) fn measure_again(&mut self, observer: &dyn RunObserver) -> Result<(), CellError> {
         match self {
             PathFloor::Unmeasured => *self = PathFloor::measure(observer)?,
@@ -94,7 +94,7 @@ impl PathFloor {
         Ok(())
     }
 
-    /// Measures it, where the host has what that takes.
+    /// Measures it, if the host has what this takes.
     fn measure(observer: &dyn RunObserver) -> Result<PathFloor, CellError> {
         observer.preparing("measuring this machine's own overhead");
         match overhead::measure(OVERHEAD_PROBE) {
@@ -110,7 +110,7 @@ impl PathFloor {
     }
 }
 
-/// RFC 3339 in UTC, of the moment `ago`.
+/// RFC 3339 in UTC, `ago` before now.
 pub(super) fn timestamp(ago: Duration) -> String {
     let then = jiff::Timestamp::now() - ago;
     then.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -1,4 +1,4 @@
-//! Copies of backing files, holes kept: a prepared data set is cloned for every cell.
+//! Copies backing files and keeps their holes: a prepared data set is cloned for every cell.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{SeekFrom, copy_file_range, ftruncate, seek};
 use rustix::io::Errno;
 use underlay_files::plain_file;
 
-/// Copies a sparse file: only what is written in it, and by the kernel.
+/// Copies a sparse file inside the kernel, and only its written parts.
 pub(super) fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
     let target = plain_file::for_writing().truncate(true).open(to)?;
@@ -22,7 +22,7 @@ pub(super) fn clone_image(from: &Path, to: &Path) -> io::Result<()> {
     copy_data(&source, &target, length)
 }
 
-/// Copies a file into an empty one, holes kept.
+/// Copies a file into an empty one, and keeps its holes.
 pub(super) fn copy_contents(source: &File, target: &File) -> io::Result<()> {
     let length = source.metadata()?.len();
     ftruncate(target, length)?;

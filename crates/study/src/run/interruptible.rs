@@ -1,4 +1,4 @@
-//! Waiting for somebody who can't be interrupted, until the run is to stop.
+//! Waits for a call that can't be interrupted, until the run is stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,8 +8,8 @@ use underlay_sync::Mutex;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// An answer that another thread waits for, or nothing once `stop` is raised. The thread ends with the process that it
-/// asks. Where no thread can be started, the caller asks, and a stop waits for the answer.
+/// An answer that another thread waits for, or nothing once `stop` is raised. The thread ends when the asked process
+/// does. If no thread can be started, the caller itself asks, and a stop waits for the answer.
 pub(super) fn unless_stopped<T: Send + 'static>(
     stop: &AtomicBool,
     ask: impl FnOnce() -> T + Send + 'static,
@@ -29,7 +29,7 @@ fn run_with<T: Send + 'static>(
     let asking = move || {
         let ask = asked.lock().take();
         if let Some(ask) = ask {
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = tell.send(ask());
         }
     };

@@ -1,5 +1,5 @@
-//! Batch jobs: a system started once on fresh storage, and its jobs run on it one after another, each a cell
-//! with its own record.
+//! Batch jobs. A system starts once on fresh storage and runs its jobs one after another. Each job is a cell with its
+//! own record.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,20 +27,20 @@ use crate::session::ServerSession;
 use crate::session::nodes::{NodeDesk, all_serve};
 use crate::spec::{InitialCacheState, JobSpec};
 
-/// How often devices are sampled, on this machine's clock: nobody knows how long a job will take.
+/// The sampling interval of devices in wall time, since the length of a job is unknown.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// A long job's samples are merged until at most this many are left.
+/// Samples of a long job are merged until at most this many are left.
 const SAMPLES_MAX: usize = 240;
 
-/// Takes a job's record as soon as the job is over.
+/// Receives a job's record as soon as the job is over.
 pub(super) type JobKeeper<'a> = &'a mut dyn FnMut(&CellPlan<'_>, RunRecord) -> Result<(), CellError>;
 
 impl RunContext {
     /// Runs the jobs of a [group](crate::plan::groups) in order.
     ///
     /// # Errors
-    /// The error that kept the jobs without a record from running. A job that failed is no error: it is in its record,
-    /// and the next one runs if the system is well.
+    /// The error that kept the jobs without a record from running. A failed job is not an error: its record says so,
+    /// and the next one runs if the system works.
     pub(super) fn run_jobs(
         &mut self,
         group: &[CellPlan<'_>],
@@ -81,7 +81,7 @@ impl RunContext {
             let record = RunRecord { wall: Some(self.clock().take_cell()), ..record };
             keep(plan, record)?;
             self.clock().enter(WallPart::Settle);
-            // Behind the last one nothing follows, and all of it is cleared away.
+            // Nothing follows the last job, and everything is cleared away.
             if number + 1 < group.len() {
                 let limit = plan.job.map_or(SETTLE_LIMIT, |job| job.limit.max(SETTLE_LIMIT));
                 let is_ready = started.is_ready((failed || nodes_went).then_some(limit), stop);
@@ -97,12 +97,12 @@ impl RunContext {
         }
         self.clock().enter(WallPart::Restore);
         let JobEnvironment { session, storages, .. } = started;
-        // The figures are on record: what goes wrong from here on is reported, but is no finding.
+        // The metrics are on record. Later failures are reported, but are not findings.
         let cleared = session.finish().map(drop).map_err(CellError::from);
         if let Err(CellError::Failed(problem)) = cleared.and(storages.detach()) {
             observer.preparing(&format!("after the jobs of {}: {problem}", first.system.name));
         }
-        // Every job has its record: the run's time has this, and no later cell's.
+        // Every job has its record. This time counts for the run, and for no later cell.
         let _ = self.clock().take_cell();
         Ok(())
     }
@@ -131,7 +131,7 @@ impl RunContext {
         let prepared = servers.prepare_job(&request, &watch);
         check_stop(stop)?;
         prepared.map_err(|error| explain(error.to_string(), session, storages))?;
-        // No job pays for what its predecessor left to be written.
+        // No job pays for writes that the previous one left behind.
         storages.write_out()?;
         if plan.study.run.cache == InitialCacheState::Cold {
             underlay_attach::page_cache::drop_file_caches(&storages.paths())?;
@@ -172,19 +172,19 @@ impl RunContext {
         })?;
         drop(source);
         let steal_share = machine.use_until(&MachineSnapshot::take()).steal_share;
-        // The devices keep their pace: the record has this time apart from the job's duration.
+        // The devices keep their pace: the record has this time separate from the job's duration.
         let drain = || {
             let drained = match &outcome {
                 Some(Ok(_)) => servers.drain_job(&request, &watch),
                 _ => Ok(None),
             };
-            // In any case, the rest need not take modelled time.
+            // In any case, the rest need not happen in modelled time.
             let _ = storages.set_pace(PacingMode::Immediate);
             let _ = session.release_cpu();
             drained
         };
-        // The next job is to find all nodes again, and this one's output may have to wait for one. Whether all came
-        // back is asked before the next job, and why one did not is in this one's record.
+        // The next job should find all nodes up, and this job's output may have to wait for one. Whether all came back
+        // is checked before the next job; the reason why one did not is in this job's record.
         let (restored, drained) = match &desk {
             Some(desk) => desk.restore_while(stop, drain),
             None => (Ok(()), drain()),
@@ -203,7 +203,7 @@ impl RunContext {
                 return Err(CellError::Failed(format!("{} runs no batch jobs", plan.system.kind)));
             }
         };
-        // The failure may be for want of a node that did not come back.
+        // The cause may be a node that did not come back.
         let explained = |error: String| match &restored {
             Ok(()) => explain(error, session, storages),
             Err(reason) => explain(format!("{error}\n{reason}"), session, storages),
@@ -211,12 +211,12 @@ impl RunContext {
         let cache = drained.map_err(|error| explained(error.to_string()))?;
         let mut job = JobRecord { cache, ..job };
         servers.complete_job(&mut job);
-        // A job that succeeded on nothing is no success.
+        // A job that succeeded without doing anything has failed.
         let verified = servers.verify_job(&request, &watch);
         check_stop(stop)?;
         verified.map_err(|error| explained(error.to_string()))?;
         storages.health()?;
-        // A supervisor starts killed tasks again, and the job ends well.
+        // A supervisor restarts killed tasks, and the job still succeeds.
         session.check_oom_kills(oom_kills, "while the job ran").map_err(&explained)?;
         let mut figures = window.taken(None)?;
         for device in &mut figures.devices {
@@ -267,7 +267,7 @@ impl RunContext {
     }
 }
 
-/// The environment of a group's jobs. The system goes before its storage.
+/// The environment of a group's jobs. The system is dropped before its storage.
 struct JobEnvironment {
     session: ServerSession,
     storages: CellStorages,
@@ -277,7 +277,7 @@ struct JobEnvironment {
 }
 
 impl JobEnvironment {
-    /// Whether another job may run on it: all of it works, every node is there, and nothing goes on that the next job
+    /// Whether another job may run on it: everything works, all nodes are up, and nothing is going on that the next job
     /// would pay for. A system gets this long to settle after an earlier job.
     fn is_ready(&self, settles_within: Option<Duration>, stop: &AtomicBool) -> Result<(), CellError> {
         let servers = self.session.servers();
@@ -304,8 +304,7 @@ fn request(plan: &CellPlan<'_>, job: &JobSpec) -> JobRequest {
     }
 }
 
-/// The record of a job as the system gave it, by this machine's clock, with slow motion divided out and the devices
-/// named.
+/// Converts a job's record from wall time: divides slow motion out and names the devices.
 fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let time = plan.scale.time;
     job.wall_s = job.duration_s;
@@ -331,7 +330,7 @@ fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     let roles = plan.roles();
     for directory in &mut job.directories {
         let index = directory.directory as usize;
-        // A role's data on a separate storage is on none of the compared devices.
+        // A role's data on separate storage is on none of the compared devices.
         directory.device = match roles.iter().find(|(role, _)| *role == directory.role) {
             Some((role, own)) => {
                 let device = storage::devices_of_directories(own).get(index).cloned().flatten();
@@ -343,7 +342,7 @@ fn to_modelled_time(mut job: JobRecord, plan: &CellPlan<'_>) -> JobRecord {
     job
 }
 
-/// The samples put together by twos until there are few enough. All stand for as much time, but for the last.
+/// Merges samples in pairs until there are few enough. Each stands for the same time, except for the last.
 fn thinned(mut series: Vec<DeviceSample>) -> Vec<DeviceSample> {
     while series.len() > SAMPLES_MAX {
         series = series.chunks(2).map(together).collect();
@@ -390,7 +389,7 @@ mod tests {
             let few = thinned(series.clone());
             prop_assert!(few.len() <= SAMPLES_MAX);
             prop_assert_eq!(few.last().map(|one| one.t_s), series.last().map(|one| one.t_s));
-            // The last sample may stand for less time than the one that it was put together with.
+            // The last sample may stand for less time than the one that it was merged with.
             let slack = 1e-6 * moved(&series) + if rates.len() > SAMPLES_MAX { 8e9 } else { 0.0 };
             prop_assert!((moved(&few) - moved(&series)).abs() <= slack);
         }

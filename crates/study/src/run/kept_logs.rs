@@ -1,4 +1,4 @@
-//! A program's logs, kept beside the record of its cell.
+//! A program's logs, kept next to the record of its cell.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use underlay_systems::system::System;
 use super::CellError;
 use super::cell_plan::CellPlan;
 
-/// Where records go, and logs beside them.
+/// The directory of records and of logs next to them.
 pub(super) struct KeptLogs {
     records: PathBuf,
 }
@@ -18,7 +18,7 @@ impl KeptLogs {
         KeptLogs { records: records.to_path_buf() }
     }
 
-    /// Keeps these as the logs of a cell, instead of those that an earlier attempt may have left.
+    /// Keeps these as the logs of a cell, in place of those of an earlier attempt.
     pub(super) fn keep(&self, plan: &CellPlan<'_>, logs: &[(String, String)]) -> Result<(), String> {
         let text: String =
             logs.iter().map(|(name, text)| format!("==> {name} <==\n{}\n\n", text.trim_end())).collect();
@@ -31,7 +31,7 @@ impl KeptLogs {
         result.map_err(|error| format!("the logs of this cell were not kept: {error}"))
     }
 
-    /// Keeps what a server left that could not start or be loaded, before its scratch directory goes.
+    /// Keeps the logs of a server that failed to start or to load, before its scratch directory is removed.
     pub(super) fn keep_on_failure<T>(
         &self,
         plan: &CellPlan<'_>,

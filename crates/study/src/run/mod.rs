@@ -55,14 +55,14 @@ pub use directory::RunDirectory;
 pub use machine::{describe as describe_machine, versions};
 pub use schedule::{resume, start, start_in, study_of};
 
-/// How long a system may take to come to rest, with devices that take no modelled time: to compact what was loaded, or
-/// to make copies anew since a node was away.
+/// The time limit for a system to settle, with devices that take no modelled time: to compact what was loaded, or to
+/// restore copies after a node was down.
 const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Why a run did not go on at all. Failures inside a cell are in that cell's record instead.
+/// Why a run did not continue at all. Failures inside a cell are in that cell's record instead.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The user's to mend.
+    /// A mistake that the user can mend.
     #[error("{0}")]
     Mistake(String),
     /// This host lacks something that every cell needs.
@@ -81,11 +81,11 @@ pub enum RunError {
 pub struct RunOptions {
     /// The run's directory.
     pub directory: PathBuf,
-    /// Where images and prepared data are kept while it runs; below the run's directory when absent.
+    /// The directory for images and prepared data while it runs; below the run's directory when absent.
     pub work: Option<PathBuf>,
-    /// The factor of slow motion, instead of the study's and of the one that would be chosen.
+    /// The slow-motion factor, in place of the study's and of the one that would be chosen.
     pub time: Option<f64>,
-    /// The part of the study that is run; of a resumed run, now.
+    /// The part of the study to run; for a resumed run, the part to run now.
     pub limit: CellLimit,
 }
 
@@ -94,22 +94,22 @@ pub struct RunOptions {
 pub struct RunOutcome {
     pub directory: PathBuf,
     pub completed: usize,
-    /// Measured, and disturbed by hand: a resumed run measures them again.
+    /// Measured, but disturbed by hand: a resumed run measures them again.
     pub disturbed: usize,
     pub failed: usize,
     pub unavailable: usize,
-    /// On command, by the user.
+    /// Skipped on the user's command.
     pub skipped: usize,
-    /// Cells that were not run because the user stopped it.
+    /// Cells that did not run because the user stopped the run.
     pub left: usize,
-    /// Its real and its expected time; `None` where there was nothing to run.
+    /// The actual and the expected time; `None` where there was nothing to run.
     pub wall: Option<WallRecord>,
 }
 
-/// A glance at the cell that runs.
+/// A snapshot of the running cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveCell {
-    /// `warming up`, `measuring`, `loading` ...; of a batch job `map`, `reduce`.
+    /// `warming up`, `measuring`, `loading` ...; for a batch job `map`, `reduce`.
     pub phase: Cow<'static, str>,
     /// See [`LiveSample::preparing`].
     pub preparing: bool,
@@ -121,31 +121,32 @@ pub struct LiveCell {
     pub p50_us: f64,
     pub p99_us: f64,
     pub errors: u64,
-    /// 0 to 1, of this phase; absent where it is unknown.
+    /// The progress of this phase, 0 to 1; absent where it is unknown.
     pub progress: Option<f64>,
 }
 
-/// Who watches a run: the command line, or a test.
+/// The observer of a run: the command line, or a test.
 pub trait RunObserver: Sync {
-    /// Before the first cell: how many there are, how many are finished from before, and how long the rest takes.
+    /// Called before the first cell: how many cells there are, how many are already finished, and how long the rest
+    /// takes.
     fn planned(&self, total: usize, finished: usize, expected: Duration);
-    /// Work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
+    /// Reports work that belongs to no single cell, or to the one about to start: `loading 440,000 records`.
     fn preparing(&self, activity: &str);
-    /// A notice that the user should still see later: that a record is damaged, say.
+    /// A notice that the user should still see later, for example that a record is damaged.
     fn notice(&self, message: &str) {
         self.preparing(message);
     }
-    /// The factor of slow motion that this host has been found to need, why, and how long all of it takes then.
+    /// The slow-motion factor that this host turned out to need, the reason, and the expected total time at it.
     fn slowed(&self, reason: &str, _expected: Duration) {
         self.notice(reason);
     }
-    /// That a cell is measured once more: `remaining` is the estimate for all cells that are left, this one too.
+    /// A cell is measured once more. `remaining` is the estimate for all cells that are left, including this one.
     fn delayed(&self, _remaining: Duration) {}
     fn cell_started(&self, planned: &PlannedCell, number: usize);
     fn live(&self, live: &LiveCell);
     /// `remaining` is the estimate for all cells that are left.
     fn cell_ended(&self, planned: &PlannedCell, record: &RunRecord, remaining: Duration);
-    /// Has `act` called once, and may ask `source` meanwhile, about once a second.
+    /// Must call `act` once; may query `source` meanwhile, about once a second.
     fn run_sampled(&self, _source: &dyn LiveSource, act: &mut dyn FnMut()) {
         act();
     }
@@ -157,24 +158,24 @@ pub trait LiveSource: Sync {
     fn ground(&self) -> Option<FeedEntry> {
         None
     }
-    /// Adds what it knows.
+    /// Adds what it knows to the sample.
     fn fill(&self, sample: &mut LiveSample);
-    /// Nodes that went away in this cell until now, in the order of their going.
+    /// The nodes that have gone down in this cell so far, in that order.
     fn node_events(&self) -> Vec<NodeEventRecord>;
 }
 
-/// How a cell ended without figures.
+/// Why a cell ended without metrics.
 #[derive(Debug)]
 pub(crate) enum CellError {
-    /// The user said stop: nothing is recorded, and `--resume` runs the cell again.
+    /// The user stopped the run: nothing is recorded, and `--resume` runs the cell again.
     Interrupted,
     Unavailable {
         missing: String,
         remedy: String,
     },
     Failed(String),
-    /// No rate keeps to the latency that the study asks for: a finding about the storage, with every step that shows
-    /// it.
+    /// No rate meets the latency that the study requires. This is a finding about the storage configuration, with every
+    /// step that shows it.
     NoRate {
         reason: String,
         search: Box<SearchRecord>,
@@ -182,7 +183,7 @@ pub(crate) enum CellError {
 }
 
 impl CellError {
-    /// With more to its reason, where it has one.
+    /// Adds a note to the reason, if there is one.
     fn with(self, note: &str) -> Self {
         match self {
             CellError::Failed(reason) => CellError::Failed(reason + note),

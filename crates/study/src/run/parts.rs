@@ -10,7 +10,7 @@ use super::cell_plan::CellPlan;
 use super::storage::{self, server_number};
 use crate::session::ServerSession;
 
-/// More than this is not told: it would leave no room in a line of the feed.
+/// Larger descriptions are left out, since they would leave no room in a line of the feed.
 const MAX_BYTES: usize = 128 << 10;
 
 /// A directory that a server was given.
@@ -20,7 +20,7 @@ struct GivenDirectory {
     part: DirectoryPart,
 }
 
-/// `None` where it is too much to tell.
+/// `None` where the description would be too large.
 pub(super) fn describe(
     plan: &CellPlan<'_>,
     session: &ServerSession,
@@ -84,8 +84,7 @@ fn given_to_one(
     .collect()
 }
 
-/// `of_servers` has what each server consists of; nothing of one that is one process with all directories that it was
-/// given.
+/// `of_servers` has the parts of each server; empty for a server that is one process with all of its directories.
 fn put_together(
     system: &str,
     directories: Vec<GivenDirectory>,
@@ -95,7 +94,7 @@ fn put_together(
     for (index, parts) in of_servers.iter().enumerate() {
         let server = server_number(index, of_servers.len());
         let own = || (0..).zip(&directories).filter(move |(_, one)| one.part.server == server);
-        // Below several there may be one: the closest counts.
+        // There may be several above it: the closest counts.
         let directory_of = |path: &Path| {
             let above = own().filter(|(_, one)| path.starts_with(&one.path));
             above.max_by_key(|(_, one)| one.path.as_os_str().len()).map(|(place, _)| place)

@@ -1,5 +1,5 @@
-//! What is known of a run before anything is measured or loaded: whether the real directories that it names can be
-//! used, and whether this host can hold a system to its memory and CPUs.
+//! Checks before anything is measured or loaded: whether the run's real directories can be used, and whether this host
+//! can hold a system to its memory and CPUs.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::storage::attach_paths;
 use super::{RunError, RunObserver};
 use crate::spec::{StorageSource, StorageSpec, Study};
 
-/// Refuses a run that names a real directory in which nothing can be made. `left` are the cells that are still to be
-/// run. Roles have no real ones.
+/// Refuses a run that names a real directory in which nothing can be created. `left` are the cells still to run. Roles
+/// have no real directories.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
@@ -20,14 +20,14 @@ pub(super) fn check<'a>(
     for storage in
         select_storages(study, left).filter(|storage| matches!(storage.source, StorageSource::Paths(_)))
     {
-        // As a cell does it: a fresh folder in each, which goes again.
+        // Like a cell: a fresh directory in each, removed again.
         attach_paths(storage, registry)
             .map_err(|error| refused(&format!("[storage.{}]", storage.name), &error))?;
     }
     Ok(())
 }
 
-/// A disk that failed or is full is no mistake of the user's.
+/// A failed or full disk is not the user's mistake.
 pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
     let text = format!("{place}: {error}");
     match error {
@@ -38,15 +38,15 @@ pub(super) fn refused(place: &str, error: &AttachError) -> RunError {
     }
 }
 
-/// Says what this host lacks to hold systems to their memory and CPUs: their cells will be doubtful for it, and nobody
-/// should have to wait for them to learn that.
+/// Reports what this host lacks to hold systems to their memory and CPUs. Their cells will be doubtful, and the user
+/// should learn this before waiting for them.
 pub(super) fn tell_what_holds_nothing<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
     observer: &dyn RunObserver,
 ) {
     if select_storages(study, left).all(StorageSpec::is_elsewhere) {
-        // Their memory and CPUs are their own matter.
+        // An external system's memory and CPUs are not limited.
         return;
     }
     let tell = |resource: &str, MissingCapability { what: missing, remedy }: MissingCapability| {
@@ -63,7 +63,7 @@ pub(super) fn tell_what_holds_nothing<'a>(
     }
 }
 
-/// The storages of these cells.
+/// The storage configurations of these cells.
 fn select_storages<'s, 'a>(
     study: &'s Study,
     cells: impl Iterator<Item = &'a PlannedCell>,

@@ -1,4 +1,4 @@
-//! The initial contents of a cell's storages.
+//! The initial contents of a cell's storage.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use super::cell_plan::CellPlan;
 use super::tree_copy::copy_tree;
 use crate::spec::StorageSource;
 
-/// A data set as a cell's storages begin with it.
+/// A data set in the form in which a cell's storage begins with it.
 #[derive(Clone, Debug)]
 pub(super) struct PreparedDataset {
     pub data: InitialData,
-    /// The folder of backing files of each role that holds a part of it.
+    /// The directory of backing files for each role that holds a part of it.
     pub roles: BTreeMap<String, PathBuf>,
 }
 
-/// The initial contents of the compared storage.
+/// The initial contents of the compared storage configuration.
 #[derive(Clone, Debug)]
 pub(super) enum InitialData {
     /// A folder of backing files, or of a pool, to be cloned.
@@ -31,7 +31,7 @@ impl PreparedDataset {
     }
 }
 
-/// Puts a data set on storage that is really there, where nothing can be cloned.
+/// Puts a data set on real storage, where nothing can be cloned.
 pub(super) fn copy_onto_paths(
     plan: &CellPlan<'_>,
     trees: &[PathBuf],
@@ -43,7 +43,7 @@ pub(super) fn copy_onto_paths(
             CellError::Failed(format!("copying the data set to {}: {error}", path.display()))
         })?;
     }
-    // Otherwise the cell would measure the copy being written out.
+    // Otherwise the cell would measure the writing of the copy.
     rustix::fs::sync();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whether a program that a user's command started can hold stored data, so that it answers without asking a device.
+//! Whether a program started by a user's command can hold stored data, and so answer without asking a device.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 /// A shell and a `sleep` have less.
 const MIN_CACHE_BYTES: u64 = 2 << 20;
-/// A cache holds at least this share of what is stored.
+/// A cache holds at least this share of the stored bytes.
 const MIN_CACHE_SHARE: f64 = 0.001;
 /// A process's own memory, in the lines of `/proc/PID/status`: its heap, shared memory, huge pages.
 const OWN_MEMORY: [&str; 3] = ["RssAnon:", "RssShmem:", "HugetlbPages:"];
-/// More than a program has open.
+/// No program has this many files open.
 const MAX_OPEN_FILES: usize = 100_000;
 
 /// Whether the processes have enough memory of their own to hold some of the stored bytes, or keep a bare device open,
-/// whose pages the kernel then keeps. Files' page cache is checked elsewhere. Where nobody can tell, they may.
+/// whose pages the kernel then caches. The page cache of files is checked separately. In case of doubt, they may hold
+/// data.
 pub(super) fn may_hold(processes: &[u32], paths: &[PathBuf], stored_bytes: u64) -> bool {
     let smallest_bytes = MIN_CACHE_BYTES.max((stored_bytes as f64 * MIN_CACHE_SHARE) as u64);
     let mut memory_bytes = 0_u64;
@@ -23,7 +24,7 @@ pub(super) fn may_hold(processes: &[u32], paths: &[PathBuf], stored_bytes: u64) 
         let folder = Path::new("/proc").join(process.to_string());
         match fs::read_to_string(folder.join("status")) {
             Ok(status) => memory_bytes = memory_bytes.saturating_add(own_memory_bytes(&status)),
-            // It has ended.
+            // The process has ended.
             Err(_) if !folder.exists() => continue,
             Err(_) => return true,
         }
@@ -46,7 +47,7 @@ fn may_have_open(folder: &Path, devices: &[u64]) -> bool {
     found.any(|found| found.file_type().is_block_device() && devices.contains(&found.rdev()))
 }
 
-/// From the text of `/proc/PID/status`. A kernel thread, and a process that is ending, has no such lines.
+/// Reads the text of `/proc/PID/status`. Kernel threads and ending processes have no such lines.
 fn own_memory_bytes(status: &str) -> u64 {
     let kib = |line: &str| {
         let rest = OWN_MEMORY.iter().find_map(|name| line.strip_prefix(name))?;

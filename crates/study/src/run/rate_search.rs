@@ -1,4 +1,5 @@
-//! A cell that looks for the highest rate under a latency: the search, before the cell is measured at what it found.
+//! A cell that searches for the highest rate under a latency: the search, before the cell is measured at the rate
+//! found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use crate::spec::FindRate;
 use crate::standstill::{PauseMeter, StepClock};
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// Between samples of the devices, which nobody reads.
+/// The interval between samples of the devices, which are not used.
 const WATCHED_INTERVAL_S: f64 = 10.0;
 
 /// A search's result.
@@ -28,7 +29,7 @@ const WATCHED_INTERVAL_S: f64 = 10.0;
 pub(super) struct RateSearchResult {
     pub holds_per_s: f64,
     pub record: SearchRecord,
-    /// With the records that it added.
+    /// Includes the records that it added.
     pub workload: Arc<CoreWorkload>,
 }
 
@@ -58,7 +59,7 @@ impl<'a> SearchWatch<'a> {
         Ok(SearchWatch { storages, cpu, pauses, began: Instant::now() })
     }
 
-    /// `stopped` is what stood still in one of the steps.
+    /// `stopped` describes the processes that stalled in one of the steps.
     fn end(self, threads: u32, stopped: Option<String>) -> Result<SearchObservation, CellError> {
         let (devices, _) = self.storages.end_measurement()?;
         let cpu = match &self.cpu {
@@ -70,10 +71,10 @@ impl<'a> SearchWatch<'a> {
     }
 }
 
-/// The phase.
+/// The name of the phase.
 const SEARCHING: &str = "searching for a rate";
 
-/// Searches where the study asks for it, and counts what devices and CPUs do meanwhile.
+/// Searches where the study requires it, and counts the work of devices and CPUs meanwhile.
 pub(super) fn watched_search(
     plan: &CellPlan<'_>,
     spec: &RunSpec,
@@ -93,7 +94,7 @@ pub(super) fn watched_search(
     match outcome {
         Ok(found) => Ok((Some(found), Some(watch.end(spec.threads, stopped)?))),
         Err(CellError::NoRate { reason, search }) => {
-            // It may be this machine that held no rate.
+            // This machine may be the reason why no rate held.
             let found = watch.end(spec.threads, stopped);
             let found = found.map(|searching| search_findings(&searching, plan.scale.time));
             let notes: String = found.unwrap_or_default().iter().map(|one| format!("\n{one}")).collect();
@@ -103,7 +104,7 @@ pub(super) fn watched_search(
     }
 }
 
-/// `spec` is how the cell would be measured. Of the steps it tells when one is over.
+/// `spec` is the specification of the cell's measurement. The search reports the end of each step.
 fn search(
     plan: &CellPlan<'_>,
     wanted: &FindRate,

@@ -1,5 +1,5 @@
-//! One round through the cells of a run, in the plan's random order, until all are recorded or the motion turns out to
-//! be too fast.
+//! One round through the cells of a run in the plan's random order. It ends when all are recorded, or the motion turns
+//! out to be too fast.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -22,7 +22,7 @@ use crate::spec::Study;
 /// How a round ended.
 pub(super) enum RoundEnding {
     Done(RunOutcome),
-    /// The motion was too fast for this host; `next` is the factor to begin again at.
+    /// The motion was too fast for this host; `next` is the factor for the new beginning.
     TooFast {
         given_up: GivenUp,
         next: f64,
@@ -33,16 +33,16 @@ pub(super) enum RoundEnding {
 pub(super) struct RunRound<'a> {
     pub study: &'a Study,
     pub run: &'a RunHeader,
-    /// Of its plan: the rest is for another time.
+    /// The part of the plan to run now.
     pub is_wanted: &'a dyn Fn(&PlannedCell) -> bool,
     pub directory: &'a RunDirectory,
-    /// The factor at which everything may begin again, if it may.
+    /// The factor at which everything may begin again, if allowed.
     pub slower: Option<f64>,
     pub wishes: &'a ControlRequests,
 }
 
-/// The positions in the plan of the cells that need to run. `tell` gets the reason why a cell that has a record needs
-/// to.
+/// The positions in the plan of the cells that still have to run. `tell` gets the reason why a cell with a record has
+/// to run again.
 pub(super) fn left_of(
     run: &RunHeader,
     is_wanted: &dyn Fn(&PlannedCell) -> bool,
@@ -69,7 +69,7 @@ impl RunRound<'_> {
         let RunRound { study, run, directory, .. } = *self;
         // A resumed run has reported the reasons already.
         let positions = left_of(run, self.is_wanted, directory, &mut |_, _| {})?;
-        // Jobs that run together are done together: a job reads what an earlier one wrote.
+        // Jobs that run together finish together, since a job reads what an earlier one wrote.
         let is_left = |group: &Range<usize>| group.clone().any(|position| positions.contains(&position));
         let groups: Vec<Range<usize>> = plan::groups(&run.plan).into_iter().filter(is_left).collect();
         let left: usize = groups.iter().map(Range::len).sum();
@@ -79,7 +79,7 @@ impl RunRound<'_> {
         let expected = estimate::counted(study, &|id| counts.get(id).copied().unwrap_or(0));
         bench.clock().expect(expected, left);
         let pace = RemainingEstimate::new(&expected, left);
-        // Jobs that run together may be more than those that are wanted.
+        // Jobs that run together may be more than the selected ones.
         let wanted = run.plan.iter().filter(|planned| (self.is_wanted)(planned)).count().max(left);
         observer.planned(wanted, wanted - left, pace.remaining(left));
         let outcome = RunOutcome {
@@ -113,7 +113,7 @@ impl RunRound<'_> {
         let CellRecorder { mut outcome, left, too_fast, broken, .. } = recorder;
         match (broken, too_fast, self.slower) {
             (Some(error), ..) => Err(error),
-            // A stopped run keeps what it has: the cell has no record, and a resumed run measures it again.
+            // A stopped run keeps its records: this cell has none, and a resumed run measures it again.
             (None, Some(given_up), Some(next)) if !stop.load(Ordering::Relaxed) => {
                 Ok(RoundEnding::TooFast { given_up, next })
             }
@@ -146,14 +146,14 @@ struct CellRecorder<'a> {
     outcome: RunOutcome,
     left: usize,
     pace: RemainingEstimate,
-    /// When the cell that runs began.
+    /// When the running cell began.
     begun: Instant,
-    /// The factor at which everything may begin again, if it may.
+    /// The factor at which everything may begin again, if allowed.
     slower: Option<f64>,
     wishes: &'a ControlRequests,
-    /// The factors before this one, and why they were given up.
+    /// The earlier factors, and why they were abandoned.
     given_up: &'a [GivenUp],
-    /// Cells that the motion was too fast for, and that were kept all the same.
+    /// Cells for which the motion was too fast, but whose records were kept.
     late_cells: usize,
     /// Why everything has to begin again.
     too_fast: Option<GivenUp>,
@@ -162,7 +162,7 @@ struct CellRecorder<'a> {
 }
 
 impl CellRecorder<'_> {
-    /// Runs a cell, or jobs that run together. It breaks off where the round has to end.
+    /// Runs a cell, or jobs that run together. Returns early if the round has to end.
     fn run_group(
         &mut self,
         bench: &mut RunContext,
@@ -172,7 +172,7 @@ impl CellRecorder<'_> {
     ) -> ControlFlow<()> {
         self.begun = Instant::now();
         let left_before = self.left;
-        // Raised for everything, or for these cells alone.
+        // Raised for everything, or only for these cells.
         let wishes = self.wishes;
         let is_skipped_at_once = wishes.begin(plans.iter().map(|plan| plan.position));
         let ended = match (is_skipped_at_once, plans) {
@@ -188,7 +188,7 @@ impl CellRecorder<'_> {
             Err(error) if skipped && self.broken.is_none() && self.too_fast.is_none() => {
                 CellStatus::Skipped {
                     failure: match error {
-                        // It may have failed by itself a moment before.
+                        // It may have failed on its own a moment earlier.
                         CellError::Failed(message) | CellError::NoRate { reason: message, .. } => {
                             Some(message)
                         }
@@ -196,10 +196,10 @@ impl CellRecorder<'_> {
                     },
                 }
             }
-            // Not recorded, so that a resumed run does this cell again.
+            // Not recorded, so that a resumed run repeats this cell.
             Err(CellError::Interrupted) => return ControlFlow::Break(()),
             Err(CellError::Unavailable { missing, remedy }) => CellStatus::Unavailable { missing, remedy },
-            // A failure while the user stops everything is no finding about the system.
+            // A failure while the user stops everything says nothing about the system.
             Err(CellError::Failed(_)) if stop.load(Ordering::Relaxed) => return ControlFlow::Break(()),
             Err(CellError::Failed(reason)) => CellStatus::Failed { reason },
             Err(CellError::NoRate { reason, search }) => {
@@ -207,7 +207,7 @@ impl CellRecorder<'_> {
                 CellStatus::Failed { reason }
             }
         };
-        // Jobs of the group that have a record keep it; the failure is that of the rest.
+        // Jobs of the group with a record keep it; the failure applies to the rest.
         let recorded = left_before - self.left;
         for plan in plans.iter().skip(recorded) {
             // A cell that never began took no time.
@@ -222,8 +222,8 @@ impl CellRecorder<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Measures a cell, and once more if the motion seems to be too fast for this host: a moment's disturbance is no
-    /// reason to begin everything again.
+    /// Measures a cell, and once more if the motion seems too fast for this host. A brief disturbance is no reason to
+    /// begin everything again.
     fn measure(
         &mut self,
         bench: &mut RunContext,
@@ -243,12 +243,12 @@ impl CellRecorder<'_> {
             record = run(bench, datasets)?;
             record.warnings.push(measured_twice(&given_up));
         }
-        // Of both, where it was measured twice.
+        // The time of both measurements, if there were two.
         record.wall = Some(bench.clock().take_cell());
         self.keep(plan, &record)
     }
 
-    /// Runs jobs that run together, and all of them once more if the motion seems to be too fast.
+    /// Runs jobs that run together, and all of them once more if the motion seems too fast.
     fn run_jobs(
         &mut self,
         bench: &mut RunContext,
@@ -270,13 +270,13 @@ impl CellRecorder<'_> {
         })
     }
 
-    /// The sign that motion is too fast, where everything may begin again for it: in the first repetition, so that no
-    /// long work is thrown away.
+    /// The sign that motion is too fast, if everything may begin again because of it. This applies only in the first
+    /// repetition, so that little work is lost.
     fn too_fast(&self, plan: &CellPlan<'_>, record: &RunRecord) -> Option<GivenUp> {
         if self.slower.is_none() || plan.planned.repetition > 1 {
             return None;
         }
-        // A disturbance by hand is no sign of this host's speed.
+        // A disturbance by hand says nothing about this host's speed.
         if record.disturbed_by() == Some(DisturbedBy::Hand) {
             return None;
         }
@@ -315,7 +315,7 @@ impl CellRecorder<'_> {
             CellStatus::Skipped { .. } => self.outcome.skipped += 1,
         }
         self.left -= 1;
-        // A cell that was cut short says nothing of how long the next one takes.
+        // A cell that was cut short says nothing about the duration of the next one.
         if !matches!(record.status, CellStatus::Skipped { .. }) {
             self.pace.took(self.begun.elapsed());
         }
@@ -325,32 +325,32 @@ impl CellRecorder<'_> {
     }
 }
 
-/// For the record of a cell: that its figures are of a second measurement, and why.
+/// A note for the record of a cell: its metrics come from a second measurement, with the reason.
 fn measured_twice(first: &GivenUp) -> String {
     format!("measured twice: the first time was doubtful because of {}", first.finding)
 }
 
-/// A cell in this many may stay doubtful, rather than that all others are thrown away for it.
+/// One cell in this many may stay doubtful, so that the others need not be discarded.
 const CELLS_TO_A_LATE_ONE: usize = 10;
 
-/// Whether everything should begin again for so many late ones among the cells that were measured.
+/// Whether everything should begin again for this many late cells among the measured ones.
 fn is_worth_it(late: usize, measured: usize) -> bool {
     late * CELLS_TO_A_LATE_ONE > measured
 }
 
-/// The estimate of what is left, from what the cells took so far.
+/// The estimate for the remaining time, based on the time that cells took so far.
 #[derive(Clone)]
 struct RemainingEstimate {
-    /// Of a cell.
+    /// The expected time of a cell.
     expected: Duration,
-    /// Of all data sets; whichever cell comes to one first takes that much longer.
+    /// For all data sets; the first cell that uses one takes that much longer.
     loading: Duration,
     spent: Duration,
     cells: u32,
 }
 
 impl RemainingEstimate {
-    /// Of so many cells that are expected to take this.
+    /// For this number of cells with this expected time.
     fn new(expected: &WallParts, cells: usize) -> RemainingEstimate {
         let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX);
         let of_cells = seconds(expected.total_s() - expected.load_s);
@@ -373,7 +373,7 @@ impl RemainingEstimate {
         }
         // Time beyond the cells' estimate counts as loading, as long as there was any to do.
         let loaded = self.spent.saturating_sub(self.expected * self.cells).min(self.loading);
-        // The first guess counts as one cell, so that one slow beginning doesn't rule the estimate.
+        // The first guess counts as one cell, so that one slow start doesn't dominate the estimate.
         let mean = (self.expected + self.spent - loaded) / (self.cells + 1);
         mean * u32::try_from(cells_left).unwrap_or(u32::MAX) + (self.loading - loaded)
     }
@@ -399,7 +399,7 @@ mod tests {
     fn single_late_cell_discards_nothing() {
         assert!(is_worth_it(1, 1) && is_worth_it(1, 9), "little is lost");
         assert!(!is_worth_it(1, 10) && !is_worth_it(1, 21));
-        // Three of 22 are a host that is too slow, and no exception.
+        // Three of 22 mean that the host is too slow.
         assert!(!is_worth_it(2, 22) && is_worth_it(3, 22));
     }
 }

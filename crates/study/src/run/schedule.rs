@@ -1,5 +1,5 @@
-//! A run from its beginning or from where it was interrupted, in rounds: if this host turns out to be too slow for the
-//! modelled time, everything begins again in slower motion.
+//! Runs a study, from its beginning or from where it was interrupted, in rounds. If this host turns out to be too slow,
+//! everything begins again in slower motion.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,19 +29,20 @@ use crate::spec::{Study, StudyForm, SystemSpec};
 /// Runs a study from its beginning into a fresh directory.
 ///
 /// # Errors
-/// When the run can't be begun or continued: a mistake of the user's, something that this host lacks, or a failure of
-/// the place where it is kept. A cell that fails is recorded, and no error.
+/// When the run can't begin or continue: a mistake of the user, something that this host lacks, or a failure of the
+/// directory in which it is kept. A cell that fails is recorded and is not an error.
 pub fn start(
     study: &Study,
     options: &RunOptions,
     observer: &dyn RunObserver,
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
-    // At first, and held from then on: nobody waits for measurements and is refused for the directory then.
+    // First of all, and locked from then on: otherwise a user might wait for measurements and then be refused the
+    // directory.
     start_in(RunDirectory::create(&options.directory)?, study, options, observer, stop)
 }
 
-/// The same in a directory that was made for it, which is that of `options`.
+/// The same in a directory that was created for it, which must be the one in `options`.
 ///
 /// # Errors
 /// As [`start`].
@@ -93,7 +94,7 @@ fn begin(
     Ok(BegunRun { limits, selections, registry, awake, paced, elsewhere: work_folder, measuring_host_s })
 }
 
-/// All refusals come before anything is measured or written. Makes the folder of `--work`.
+/// All refusals come before anything is measured or written. Creates the `--work` directory.
 fn look_at_ground(
     study: &Study,
     left: &[PlannedCell],
@@ -108,7 +109,7 @@ fn look_at_ground(
     Ok(work_folder)
 }
 
-/// How long all that is selected takes at the study's factor.
+/// How long all selected cells take at the study's factor.
 fn estimate_s(paced: &Study, selections: &RunSelections) -> f64 {
     let plan = selections.plan(paced);
     let count = |id: &str| plan.iter().filter(|planned| planned.cell.id == id).count();
@@ -153,7 +154,7 @@ fn run_new(
         reference: study.reference.clone(),
         walls: Vec::new(),
     };
-    // Before the first cell: a run that is killed can then be resumed with the study it began with.
+    // Before the first cell, so that a killed run can be resumed with the study that it began with.
     if let Err(error) = directory.write_run(&run) {
         directory.give_up();
         return Err(error);
@@ -171,7 +172,7 @@ fn run_new(
     run_what_is_left(study, paced, &mut run, &selections, site, observer, stop)
 }
 
-/// A system's name, and what it says of itself.
+/// A system's name and profile.
 fn recorded_profile(system: &SystemSpec) -> Option<(String, RecordedProfile)> {
     let kind = underlay_systems::find(&system.kind)?;
     let title = kind.profile().title_of(kind.name(), &system.name).to_owned();
@@ -179,7 +180,7 @@ fn recorded_profile(system: &SystemSpec) -> Option<(String, RecordedProfile)> {
     Some((system.name.clone(), RecordedProfile { title, keeps_nothing }))
 }
 
-/// Goes on with a run that was interrupted: what is recorded as completed is kept.
+/// Continues an interrupted run: completed records are kept.
 ///
 /// # Errors
 /// As [`start`], and when there is no run, or its study can no longer be read.
@@ -190,12 +191,12 @@ pub fn resume(
 ) -> Result<RunOutcome, RunError> {
     let directory = RunDirectory::open(&options.directory)?;
     let mut run = directory.read_run()?;
-    // The run's own copies: the user's files may have changed since.
+    // The run's own copies, since the user's files may have changed.
     let stored = |name: &str| run.media_files.get(name).cloned().ok_or_else(|| "not kept in run.json".into());
     let form = StudyForm { short: run.short, overrides: &run.overrides };
     let study = Study::parse_with_media("the study in run.json", &run.study_toml, form, &stored)
         .map_err(|mistakes| RunError::Mistake(mistakes.to_string()))?;
-    // At the factor that it has come to.
+    // At the factor that the run has reached.
     let paced = study.with_slow_motion(run.scale.time);
     if paced.scale != run.scale {
         return Err(RunError::Mistake(format!(
@@ -205,7 +206,7 @@ pub fn resume(
             paced.scale.data
         )));
     }
-    // A run that an earlier version began has none.
+    // A run begun by an earlier version has none.
     for (name, profile) in study.systems.iter().filter_map(recorded_profile) {
         run.profiles.entry(name).or_insert(profile);
     }
@@ -235,7 +236,7 @@ pub fn resume(
     run.limits = extended(&paced, &run.limits, asked);
     let planned = RunSelections::new(&paced, &run.limits).map_err(RunError::Mistake)?;
     run.repetitions = planned.repetitions(&paced);
-    // An earlier version says less of a cell.
+    // An earlier version recorded less about a cell.
     run.plan = planned.plan(&paced);
     let now = if asked.is_whole() { planned } else { now };
     let registry = registry()?;
@@ -254,7 +255,7 @@ pub fn resume(
         true => None,
         false => slow_motion::placement(&study, &registry, reference_of(&run), observer)?,
     };
-    // Of a run that did not say yet, or of a faster look: from here on.
+    // For a run that did not record its speed yet, or a lower one: from here on.
     let now_us = placement.as_ref().and_then(|here| here.speed).map(|speed| speed.reference_us);
     if let (Some(now_us), Some(slow_motion)) = (now_us, &mut run.slow_motion) {
         if slow_motion.reference_probe_us.is_some_and(|before| now_us < before * (1.0 - FASTER)) {
@@ -267,7 +268,7 @@ pub fn resume(
     }
     let measuring_host_s = placement.as_ref().map_or(0.0, |_| start.elapsed().as_secs_f64());
     slow_motion::warn_if_too_small(&paced, &run, placement.as_ref(), observer);
-    // Before the first cell, so that the report of a run that is killed has all that is planned.
+    // Before the first cell, so that the report of a killed run has the whole plan.
     directory.write_run(&run)?;
     let site = RunLocation {
         directory,
@@ -284,14 +285,14 @@ pub fn resume(
 /// The smallest gain of a faster host that is worth a message.
 const FASTER: f64 = 0.1;
 
-/// The speed that a run's cells were held to, if it was this host's.
+/// The speed that a run's cells were compared with, if it was this host's.
 fn reference_of(run: &RunHeader) -> Option<f64> {
     let here = super::machine::describe();
     let is_here = here.hostname == run.machine.hostname && here.cpu == run.machine.cpu;
     run.slow_motion.as_ref().filter(|_| is_here)?.reference_probe_us
 }
 
-/// Real storage is measured on this host as it is, and so is what is compared with it.
+/// Real storage is measured on this host as it is, and so is everything compared with it.
 fn keep_awake(study: &Study) -> Option<IdlePreventer> {
     study.is_modelled().then(IdlePreventer::keep).flatten()
 }
@@ -308,22 +309,22 @@ pub fn study_of(directory: &Path) -> Result<String, RunError> {
     Ok(RunDirectory::read(directory)?.study_toml)
 }
 
-/// Where a run is kept, and what it runs on.
+/// The location of a run, and what it runs on.
 struct RunLocation {
     directory: RunDirectory,
     /// The positions in the plan of all cells that are not on record yet, whether or not this run selects them.
     missing: Vec<usize>,
-    /// Of `--work`.
+    /// The `--work` directory.
     elsewhere: Option<OwnFolder>,
     registry: ResourceRegistry,
     placement: Option<CpuPlacement>,
-    /// `None` where this host's CPUs may sleep as they like.
+    /// `None` where this host's CPUs may sleep.
     awake: Option<IdlePreventer>,
     measuring_host_s: f64,
 }
 
-/// Runs the remaining cells. As often as the first repetition shows that this host is too slow, it runs them again in
-/// slower motion. `study` is as written, `paced` has the run's current factor.
+/// Runs the remaining cells. Each time the first repetition shows that this host is too slow, it starts over in slower
+/// motion. `study` is as written, `paced` has the run's current factor.
 fn run_what_is_left(
     study: &Study,
     paced: Study,
@@ -334,7 +335,7 @@ fn run_what_is_left(
     stop: &AtomicBool,
 ) -> Result<RunOutcome, RunError> {
     let wishes = ControlRequests::for_cells(run.plan.len());
-    // A run goes on without: nobody may want to command it.
+    // Without it the run goes on, and can't be commanded.
     let listening = RunControl::listen(&wishes, site.directory.path(), &site.registry);
     if let Err(error) = &listening {
         observer.notice(&format!("the console can't command this run: {error}"));
@@ -370,9 +371,9 @@ fn run_rounds(
         measuring_host_s,
     } = site;
     let is_wanted = |planned: &PlannedCell| wanted.has(planned, study.run.repetitions);
-    // Long work is not thrown away: once a later repetition is on record, of whichever cell, the factor stays.
+    // Long work is not discarded: once any cell has a record of a later repetition, the factor stays.
     let is_finished = |position: &usize| !missing.contains(position);
-    // And neither is what this call would not measure again (`--only`).
+    // Nor are records that this call would not measure again (`--only`).
     let is_settled = (0..run.plan.len())
         .any(|index| is_finished(&index) && (run.plan[index].repetition > 1 || !is_wanted(&run.plan[index])));
     let work = match work_folder {
@@ -382,7 +383,7 @@ fn run_rounds(
     // Data sets are loaded at this machine's own speed, so that slower motion needs no new ones.
     let mut datasets =
         PreparedDatasets::new(work.path(), registry.clone(), KeptLogs::new(&directory.records()));
-    // Taken afresh: a run may be resumed after an upgrade, or on another machine.
+    // Read again, since a run may be resumed after an upgrade, or on another machine.
     let here = HostInfo::new(study, awake.as_ref());
     if let Some(changed) = here.changed_since(&run.machine, &run.versions) {
         observer.notice(&changed);
@@ -403,10 +404,10 @@ fn run_rounds(
         match round.run(bench, &mut datasets, observer, stop)? {
             RoundEnding::Done(outcome) => break outcome,
             RoundEnding::TooFast { given_up, next } => {
-                // Other programs may have come or gone, and with them the CPUs that are free.
+                // Other programs may have started or ended, which changes the free CPUs.
                 placement = slow_motion::placement(study, &registry, reference_of(run), observer)?;
                 if stop.load(Ordering::Relaxed) {
-                    // Before anything is thrown away: a resumed run goes on with what there is.
+                    // Before anything is discarded: a resumed run continues with the existing records.
                     return Err(RunError::Stopped);
                 }
                 let next = slow_motion::fitting(study, next, placement.as_ref());
@@ -427,19 +428,19 @@ fn run_rounds(
             WallRecord { started_at, cells, left, measuring_host_s, estimated, took: spent, given_up_s };
         run.walls.push(wall.clone());
         outcome.wall = Some(wall);
-        // The cells are on record, which is worth more than this.
+        // The cells are on record, which matters more than this.
         if let Err(error) = directory.write_ended_run(run) {
             observer.notice(&error.to_string());
         }
     }
-    // The lock outlives the folder: another process must not take over while it is being removed.
+    // The lock outlives the directory: no other process may take over while it is being removed.
     drop(work);
     drop(directory);
     Ok(outcome)
 }
 
-/// `--work`: before anything is measured, so that nobody waits for that and is refused for a directory that can't be
-/// used.
+/// Creates the `--work` directory before anything is measured. A user should not wait for measurements and then learn
+/// that the directory can't be used.
 fn make_work_in(parent: &Path, registry: &ResourceRegistry) -> Result<OwnFolder, RunError> {
     let above = std::path::absolute(parent)
         .map_err(|error| RunError::Mistake(format!("cannot find {}: {error}", parent.display())))?;

@@ -1,4 +1,4 @@
-//! The factor of slow motion of a run: chosen before its first cell, and raised when this host turns out to be too
+//! The slow-motion factor of a run. It is chosen before the first cell, and raised when this host turns out to be too
 //! slow.
 
 use std::iter;
@@ -13,7 +13,7 @@ use crate::machine::{self, ChosenFactor, CpuPlacement};
 use crate::selection::RunSelections;
 use crate::spec::Study;
 
-/// A run begins again this often at most.
+/// A run begins again at most this often.
 const MAX_GIVEN_UP: usize = 3;
 
 /// A study at its factor.
@@ -23,8 +23,8 @@ pub(super) struct DilatedStudy {
     pub placement: Option<CpuPlacement>,
 }
 
-/// Finds the factor that a run begins with, and says how it came about. `expected_s` is how long what is wanted of the
-/// study takes at its factor.
+/// Finds the factor that a run begins with, and explains it. `expected_s` is how long the selected part of the study
+/// takes at its factor.
 pub(super) fn begin(
     study: &Study,
     options: &RunOptions,
@@ -64,7 +64,7 @@ pub(super) fn begin(
         (None, _) => machine::weigh(study, placement.as_ref(), ChosenBy::Study),
     };
     let ChosenFactor { time, slow_motion, notice } = chosen;
-    // A factor that nobody asked for gives way to the next one at which all jobs can be had.
+    // A factor that was not requested gives way to the next one that all jobs support.
     let time = match slow_motion.chosen_by {
         ChosenBy::Host => permitted_from(study, time).unwrap_or(time),
         _ => time,
@@ -89,7 +89,7 @@ pub(super) fn begin(
     Ok(DilatedStudy { study: paced, slow_motion, placement })
 }
 
-/// Says which clocks of the study's systems don't follow its factor.
+/// Reports which clocks of the study's systems don't follow its factor.
 pub(super) fn tell_what_stays(paced: &Study, observer: &dyn RunObserver) {
     for sentence in machine::left_at_wall_time(paced) {
         observer.notice(&format!("note: at slow motion x{}: {sentence}", paced.scale.time));
@@ -100,13 +100,13 @@ fn check_stop(stop: &AtomicBool) -> Result<(), RunError> {
     if stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
 }
 
-/// A process that has a modelled storage attached, of another run or mount.
+/// A process of another run or mount that has modelled storage attached.
 fn others_process(registry: &ResourceRegistry) -> Option<u32> {
     let served = ServedStorage::all(registry);
     served.iter().filter(|served| !served.is_orphaned()).find_map(|served| Some(served.owner()?.process.pid))
 }
 
-/// Real storage goes its own pace.
+/// Real storage can't be slowed down.
 fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
     match study.storages.iter().find(|storage| !storage.is_modelled() && time > 1.0) {
         None => Ok(()),
@@ -117,7 +117,7 @@ fn check_pace(study: &Study, time: f64) -> Result<(), RunError> {
     }
 }
 
-/// Whether fio's jobs can be had at the study's factor: its own check may have known another one, or none.
+/// Whether fio's jobs can run at the study's factor. Its own check may have used another factor, or none.
 fn check_jobs(study: &Study) -> Result<(), RunError> {
     for workload in &study.workloads {
         if let Some(benchmark) = &workload.benchmark {
@@ -129,9 +129,9 @@ fn check_jobs(study: &Study) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether faults still come while cells are measured: the study's own check knew another factor.
+/// Whether faults still take place while cells are measured. The study's own check used another factor.
 fn check_faults(study: &Study) -> Result<(), RunError> {
-    // How long a batch job takes is not known before.
+    // The length of a batch job is not known in advance.
     if study.workloads.iter().all(|workload| !workload.jobs.is_empty()) {
         return Ok(());
     }
@@ -147,7 +147,7 @@ fn check_faults(study: &Study) -> Result<(), RunError> {
     }
 }
 
-/// Says if the modelled cores no longer fit on this host at the factor that a run has.
+/// Warns if the modelled cores no longer fit on this host at a run's factor.
 pub(super) fn warn_if_too_small(
     paced: &Study,
     run: &RunHeader,
@@ -160,8 +160,8 @@ pub(super) fn warn_if_too_small(
     }
 }
 
-/// Which of this host's CPUs do what, where the study names the modelled machine.
-/// `known_us` is the speed that the run's cells were held to so far.
+/// The purpose of each CPU of this host, where the study names the modelled machine. `known_us` is the speed that the
+/// run's cells were compared with so far.
 pub(super) fn placement(
     study: &Study,
     registry: &ResourceRegistry,
@@ -176,21 +176,21 @@ pub(super) fn placement(
     Ok(Some(placement.with_speed(registry, &super::machine::describe().cpu, known_us)))
 }
 
-/// The factor at which a run may begin again; `None` where the factor was given, it began again too often, or no job
-/// could be had.
+/// The factor at which a run may begin again. `None` where the factor was given, it began again too often, or a job
+/// does not support any.
 pub(super) fn slower(study: &Study, run: &RunHeader) -> Option<f64> {
     let chosen = run.slow_motion.as_ref()?;
     let is_open = study.leaves_time_open && chosen.chosen_by == ChosenBy::Host;
     if !is_open || chosen.given_up.len() >= MAX_GIVEN_UP {
         return None;
     }
-    // Twice as slow: a smaller step would not mend what a cell has failed for twice, and each costs all cells until
-    // then.
+    // Twice as slow: a smaller step would not mend a failure that a cell had twice, and each step costs all cells
+    // measured until then.
     permitted_from(study, machine::next_factor(machine::next_factor(run.scale.time)?)?)
 }
 
-/// The first factor from `time` on at which the whole study can be had; `None` where there is none: what was measured
-/// is worth more than a start that is refused. A job of fio may have rates that only some factors divide.
+/// The first factor from `time` on that the whole study supports; `None` where there is none, since measured cells are
+/// worth more than a start that is refused. A fio job may have rates that only some factors divide.
 fn permitted_from(study: &Study, time: f64) -> Option<f64> {
     let is_permitted = |time: &f64| {
         let paced = study.with_slow_motion(*time);
@@ -212,18 +212,18 @@ pub(super) fn beginning_again(given_up: &GivenUp, next: f64, run: &RunHeader) ->
     )
 }
 
-/// The factor to begin again at: `next`, or more where the CPUs that are idle by now take more and the study's jobs can
-/// be had there.
+/// The factor to begin again at: `next`, or more if the CPUs that are idle now require it and the study's jobs support
+/// it.
 pub(super) fn fitting(study: &Study, next: f64, placement: Option<&CpuPlacement>) -> f64 {
     let cores_need = study.modelled_cores().zip(placement);
     let need = cores_need.and_then(|(cores, here)| machine::factor_for(cores, here));
     need.filter(|need| *need > next).and_then(|need| permitted_from(study, need)).unwrap_or(next)
 }
 
-/// Has a run go on at the factor of `paced`, with the cells that it had.
+/// Lets a run continue at the factor of `paced`, with the same cells.
 ///
 /// # Errors
-/// When the cells that the run is limited to are not among the study's.
+/// When the cells that the run is limited to are not in the study.
 pub(super) fn enter(
     run: &mut RunHeader,
     paced: &Study,
@@ -233,7 +233,7 @@ pub(super) fn enter(
     run.scale = paced.scale;
     run.warmup_wall_s = paced.run.warmup.as_secs_f64();
     run.duration_wall_s = paced.run.duration.as_secs_f64();
-    // A run that is resumed must find the plan that its limits make.
+    // A resumed run must find the plan that follows from its limits.
     run.plan = RunSelections::new(paced, &run.limits).map_err(RunError::Mistake)?.plan(paced);
     if let Some(slow_motion) = &mut run.slow_motion {
         let now = machine::weigh(paced, placement, slow_motion.chosen_by).slow_motion;
@@ -245,7 +245,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// CPUs that are slower by less under load are as fast as they were.
+/// CPUs that slow down by less under load count as unchanged.
 const WORTH_TELLING: f64 = 0.02;
 
 /// `slow motion x24: this host has 0.85 idle CPUs for 16 modelled cores, which needs x18.9; the fastest device keeps
@@ -256,7 +256,7 @@ fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> S
         (modelled_cores, slow_motion.cores_need, slow_motion.cpus_here)
     {
         let cores = if cores == 1 { "1 modelled core".to_owned() } else { format!("{cores} modelled cores") };
-        // The part of the factor for that.
+        // The part of the factor that this accounts for.
         let slower = needed * cpus / f64::from(modelled_cores.unwrap_or(1));
         let slower = match needed > 1.0 && slower > 1.0 + WORTH_TELLING {
             true => format!(", {slower:.2} times slower when all of them compute"),
@@ -267,7 +267,7 @@ fn reason(time: f64, slow_motion: &SlowMotion, modelled_cores: Option<u32>) -> S
     }
     if let Some(needed) = slow_motion.devices_need {
         reasons.push(match slow_motion.cores_need {
-            // The next factor is no more than half as much again.
+            // The next factor is at most half as much again.
             Some(cores) if needed <= cores * 1.5 => "the fastest device keeps its latencies".to_owned(),
             _ => format!("the fastest device keeps its latencies from x{needed} on"),
         });
@@ -286,7 +286,7 @@ fn refused(error: AttachError) -> RunError {
 mod tests {
     use super::*;
 
-    /// With a job of fio's whose requests come at random, so that fio takes whole numbers of them a second only.
+    /// With a fio job whose requests come at random, for which fio accepts only whole numbers per second.
     fn study(rate_iops: u32) -> Study {
         let text = format!(
             "name = \"a\"\nbaseline = \"a\"\n[system.s]\nkind = \"command\"\nmemory = \"1 GiB\"\n\

@@ -1,4 +1,4 @@
-//! Whether a run has room for what it is bound to write: a full disk ends it after hours.
+//! Whether a run has room for everything that it is certain to write. A full disk would end it after hours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::plan::{self, CellParts, CellWork};
 use crate::spec::{StorageSource, Study};
 use underlay_config::units;
 
-/// Refuses a run whose data sets alone don't fit below `work`, or on the real directories that it names. `left` are the
-/// cells that are still to be run.
+/// Refuses a run whose data sets alone don't fit below `work`, or on its real directories. `left` are the cells still
+/// to run.
 pub(super) fn check<'a>(
     study: &Study,
     left: impl Iterator<Item = &'a PlannedCell>,
@@ -47,8 +47,7 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// Refuses a run with a device that is a larger file than the file system of its images has, or than this process may
-/// write.
+/// Refuses a run with a device file that is too large for the file system of its images, or for this process to write.
 fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Result<(), RunError> {
     let stored = left.iter().map(|planned| planned.cell.storage.as_str()).collect::<BTreeSet<_>>();
     let compared = study.storages.iter().filter(|storage| stored.contains(storage.name.as_str()));
@@ -66,11 +65,11 @@ fn check_device_files(study: &Study, left: &[&PlannedCell], work: &Path) -> Resu
     Ok(())
 }
 
-/// Below this, any failure may be for want of room.
+/// Below this, any failure may be due to lack of space.
 const NEARLY_FULL_BYTES: u64 = 64 << 20;
 
-/// A note for a reader of a failure on this host's disk with the images. A modelled device whose image can't grow has
-/// nothing but an I/O error to tell.
+/// A note on a failure about this host's disk with the images. If the image of a modelled device can't grow, the device
+/// only reports an I/O error.
 pub(super) fn note(work: &Path) -> Option<String> {
     let free_bytes = free_bytes(work)?;
     (free_bytes < NEARLY_FULL_BYTES).then(|| {
@@ -83,20 +82,21 @@ pub(super) fn note(work: &Path) -> Option<String> {
     })
 }
 
-/// The needed and the free bytes there, in words, where there are too few.
+/// The needed and the free bytes in words, where too few are free.
 fn lacks(place: &Path, needed_bytes: u64) -> Option<(String, String)> {
     let free_bytes = free_bytes(place).filter(|&free_bytes| free_bytes < needed_bytes)?;
     Some((units::rounded_bytes(needed_bytes), units::rounded_bytes(free_bytes)))
 }
 
-/// The smallest sum of files there at the same time. Logs, compaction and what cells write come on top; what jobs write
-/// is left out, for it may be compressed.
+/// The smallest total size of files that exist at the same time. Logs, compaction and the writes of cells come on top.
+/// Output of jobs is left out, since it may be compressed.
 #[derive(Debug, Default)]
 struct NeededSpace<'a> {
-    /// Below the work directory: each data set once as it was loaded and once for each modelled storage, and the clones
-    /// of the largest cell.
+    /// Below the work directory: each data set once as loaded, once for each modelled storage configuration, and the
+    /// clones of the largest cell.
     work_bytes: u64,
-    /// On each real directory, which is of this storage: its part of the largest data set. Cells remove what is theirs.
+    /// On each real directory, with its storage configuration: its part of the largest data set. Cells remove their own
+    /// files.
     path_bytes: BTreeMap<&'a Path, (&'a str, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> NeededSpace<'a> {
             }
             let key = plan::dataset_key_of(study, &entry);
             if !entry.storage.is_modelled() {
-                // From there it is copied into the directories.
+                // It is copied into the directories from there.
                 loaded.insert(key, bytes);
                 continue;
             }
@@ -147,8 +147,7 @@ impl<'a> NeededSpace<'a> {
     }
 }
 
-/// One server's data with all copies that it keeps, less what repeats in the values, which a system or a layer may
-/// compress away.
+/// One server's data with all its copies, without repetitions in the values, which a system or a layer may compress.
 fn stored_bytes(study: &Study, entry: &CellParts<'_>) -> u64 {
     let records = entry.cell.requests().map_or(0, |requests| requests.records);
     let records = study.records_here(entry.system.share(records));
@@ -211,7 +210,7 @@ data = 10
         };
         let ring = "[system.cassandra]\nmemory = \"24 GiB\"\nnodes = 3\nreplication_factor = 2";
         assert_eq!(bytes_of(ring, ""), 3 * 2 * set_bytes);
-        // Where the study does not say, as many as the system keeps then.
+        // Where the study does not say, the number that the system keeps by default.
         let groups = "[system.je-ha]\nmemory = \"24 GiB\"\nnodes = 3";
         assert_eq!(bytes_of(groups, ""), 3 * 3 * set_bytes);
         let fewer = "[storage.one.system]\nreplication = 2\n";
@@ -243,7 +242,7 @@ data = 10
     fn run_without_space_reports_need_and_place() {
         let study = Study::parse("space.toml", STUDY, false).unwrap();
         let order = plan::order(&study);
-        // Nothing can be put there.
+        // No directory can be created there.
         let Err(RunError::Missing(missing)) = check(&study, order.iter(), Path::new("/proc/self")) else {
             panic!("it was not refused");
         };

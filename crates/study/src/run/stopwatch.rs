@@ -1,5 +1,4 @@
-//! The parts of a run's time, by this machine's clock. Parts follow one another, and the time between two looks at the
-//! clock belongs to the part entered last.
+//! The parts of a run's time in wall time. Parts follow one another, and each moment belongs to the part entered last.
 
 use std::time::{Duration, Instant};
 
@@ -46,10 +45,10 @@ pub(super) struct Stopwatch(Mutex<StopwatchState>);
 struct StopwatchState {
     part: WallPart,
     since: Instant,
-    /// Since somebody asked for a cell's.
+    /// Since the last query of a cell's time.
     cell: WallParts,
     all: WallParts,
-    /// The expected time of the present round, and its number of cells.
+    /// The expected time of the current round, and its number of cells.
     expected: (WallParts, usize),
     given_up_s: f64,
 }
@@ -78,14 +77,14 @@ impl Stopwatch {
         self.0.lock().enter(part, Instant::now());
     }
 
-    /// Ends a measurement, whose window began at this instant and was to be so long; without a window all of it was
-    /// warm-up.
+    /// Ends a measurement whose window began at this instant and should have had this length. Without a window, all of
+    /// it was warm-up.
     pub(super) fn measured(&self, window: Option<Instant>, duration: Duration) {
         let mut state = self.0.lock();
         let now = Instant::now();
         if let Some(begun) = window {
             state.enter(WallPart::Measure, begun.min(now));
-            // The next part is a wait for operations that were in flight at its end.
+            // The next part waits for operations that were in flight at its end.
             state.enter(WallPart::Restore, begun.checked_add(duration).map_or(now, |end| end.min(now)));
         }
         state.enter(WallPart::Restore, now);
@@ -99,12 +98,12 @@ impl Stopwatch {
         std::mem::take(&mut state.cell)
     }
 
-    /// A round begins, of so many cells that are expected to take this.
+    /// Begins a round of this many cells with this expected time.
     pub(super) fn expect(&self, parts: WallParts, cells: usize) {
         self.0.lock().expected = (parts, cells);
     }
 
-    /// Earlier measurements count for nothing, since motion was too fast. Data sets that were loaded are kept.
+    /// Discards earlier measurements, since motion was too fast. Loaded data sets are kept.
     pub(super) fn give_up(&self) {
         let mut state = self.0.lock();
         state.enter(WallPart::Prepare, Instant::now());
@@ -139,7 +138,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// At an instant that lies so many seconds behind the clock's start.
+    /// At an instant this many seconds after the clock's start.
     fn enter(clock: &Stopwatch, part: WallPart, from: Instant, seconds: u32) {
         clock.0.lock().enter(part, from + SECOND * seconds);
     }
@@ -150,7 +149,7 @@ mod tests {
         let from = clock.0.lock().since;
         enter(&clock, WallPart::Load, from, 2);
         enter(&clock, WallPart::Start, from, 12);
-        // One that another thread saw a moment late takes nothing away.
+        // An entry that another thread makes slightly late subtracts nothing.
         enter(&clock, WallPart::WarmUp, from, 11);
         enter(&clock, WallPart::Measure, from, 15);
         let first = std::mem::take(&mut clock.0.lock().cell);
@@ -180,7 +179,7 @@ mod tests {
         );
     }
 
-    /// The window began a minute ago, when the warm-up had taken half of one, and was to be 40 s long.
+    /// The window began a minute ago, after half a minute of warm-up, and should last 40 s.
     #[test]
     fn measurement_is_warm_up_window_and_waits() {
         let clock = Stopwatch::start();

@@ -1,4 +1,4 @@
-//! From a study's storage to what is attached: devices scaled down, named, and given backing files.
+//! From a study's storage configuration to what is attached: devices scaled down, named, and given backing files.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ use underlay_config::units::{format_bytes, rounded_bytes};
 /// Capacities are whole multiples of this, so that every chunk size divides them.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// The modelled devices of a storage in order, node by node where each has its own; of a volume those of its pool:
-/// (name, medium, unscaled capacity).
+/// The modelled devices of a storage configuration in order, node by node where each has its own. For a volume, the
+/// devices of its pool: (name, medium, unscaled capacity).
 fn devices(storage: &StorageSpec) -> Vec<(String, &CatalogueMedium, u64)> {
     let mut named = Vec::new();
     for spec in std::iter::repeat_n(storage.devices(), storage.nodes as usize).flatten() {
@@ -33,12 +33,12 @@ fn devices(storage: &StorageSpec) -> Vec<(String, &CatalogueMedium, u64)> {
     named
 }
 
-/// The names of the devices that `devices` lists, in its order; those of caches are not among them.
+/// The names of the devices that `devices` lists, in its order, without those of caches.
 pub fn device_names(storage: &StorageSpec) -> Vec<String> {
     devices(storage).into_iter().map(|(name, ..)| name).collect()
 }
 
-/// The stack of a storage of modelled devices with its backing files below `images`; `None` for any other.
+/// The stack of a modelled storage configuration, with its backing files below `images`; `None` for any other.
 pub fn stack(
     storage: &StorageSpec,
     images: &Path,
@@ -75,7 +75,7 @@ pub fn stack(
     Some(StackSpec { volumes: volumes.enumerate().map(over).collect(), dilation, seed })
 }
 
-/// Devices put together as the layout says, without layers.
+/// Devices arranged by the layout, without layers.
 fn volumes_of(
     name: &str,
     layout: &StorageLayout,
@@ -105,7 +105,7 @@ fn volumes_of(
     }
 }
 
-/// A volume under the storage's layers, from the devices up. Each volume has its own cache device.
+/// Puts the storage configuration's layers on a volume, from the devices up. Each volume has its own cache device.
 fn with_layers(
     mut node: StackNode,
     layers: &VolumeLayers,
@@ -126,7 +126,7 @@ fn with_layers(
     node
 }
 
-/// The devices of a volume's pool, after the data scale. Nothing is kept on them.
+/// The devices of a volume's pool, after the data scale, and empty.
 pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
     let initial = match &storage.source {
         StorageSource::Volume(volume) => volume.pool.initial,
@@ -143,7 +143,7 @@ pub fn pool_devices(storage: &StorageSpec, data_scale: f64) -> Vec<DeviceSpec> {
     devices(storage).into_iter().map(device).collect()
 }
 
-/// The stack of one server's volume, which is reached by `way`.
+/// The stack of one server's volume, reached through `way`.
 pub fn stack_of_volume(storage: &StorageSpec, way: StackNode, dilation: f64, seed: u64) -> StackSpec {
     let link = match &storage.source {
         StorageSource::Volume(volume) => volume.link,
@@ -158,8 +158,8 @@ pub fn stack_of_volume(storage: &StorageSpec, way: StackNode, dilation: f64, see
     StackSpec { volumes: vec![VolumeSpec::new(&storage.name, root)], dilation, seed }
 }
 
-/// The device below each directory that a server gets, in their order, as the record calls it; `None` where several
-/// are, and where it isn't known.
+/// The device below each directory of a server, in order, under its name in the record. `None` where there are several,
+/// or it is unknown.
 pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
     if let StorageSource::Paths(paths) = &storage.source {
         return paths.iter().map(|path| Some(path.display().to_string())).collect();
@@ -177,8 +177,8 @@ pub fn devices_of_directories(storage: &StorageSpec) -> Vec<Option<String>> {
         .collect()
 }
 
-/// The things below each directory that a server of so many gets, in their order: the volume, by the name of layers and
-/// of a pool's volumes, and its devices, by the record's names.
+/// What is below each directory of one of this many servers, in order: the volume, under the name of layers and pool
+/// volumes, and its devices, under their names in the record.
 pub fn below_directories(
     storage: &StorageSpec,
     server: usize,
@@ -234,7 +234,7 @@ pub fn filesystem(storage: &StorageSpec) -> Option<underlay_attach::FilesystemKi
     }
 }
 
-/// How a stack is attached: formatted anew, or with the file system that its images hold.
+/// How a stack is attached: newly formatted, or with the file system in its images.
 pub fn attach_spec(storage: &StorageSpec, stack: StackSpec, mount_root: &Path, format: bool) -> AttachSpec {
     AttachSpec {
         stack,
@@ -245,7 +245,7 @@ pub fn attach_spec(storage: &StorageSpec, stack: StackSpec, mount_root: &Path, f
     }
 }
 
-/// Attaches real directories: a fresh folder in each.
+/// Attaches real directories, with a fresh directory in each.
 ///
 /// # Errors
 /// When one of them is not a directory, or can't be written to.
@@ -276,8 +276,8 @@ pub(super) fn with_devices(mut topology: TopologyRecord, storage: &StorageSpec) 
     topology
 }
 
-/// The record's description of a storage under `servers` servers: each one's own devices, or those of the pool that
-/// they share; then those of the storages of the system's roles, server by server.
+/// The record's description of a storage configuration under `servers` servers: each server's own devices, or those of
+/// the shared pool. The storage of the system's roles follows, server by server.
 pub fn describe(
     storage: &StorageSpec,
     roles: &[(&str, &StorageSpec)],
@@ -301,7 +301,7 @@ pub fn describe(
             }
             let arrangement = match layout {
                 StorageLayout::Split { .. } => DeviceArrangement::Split,
-                // A single device is one whatever the layout says: there is nothing to arrange.
+                // A single device needs no arrangement, whatever the layout.
                 _ if single => DeviceArrangement::Single,
                 StorageLayout::Stripe { .. } => DeviceArrangement::Stripe,
                 StorageLayout::Jbod => DeviceArrangement::Jbod,
@@ -318,7 +318,7 @@ pub fn describe(
             let filesystem = volume.filesystem.made().map(str::to_owned);
             (filesystem, Some(DeviceArrangement::Pool), words, described.collect::<Vec<_>>())
         }
-        // Of real directories the study knows the paths alone.
+        // For real directories, the study knows only the paths.
         StorageSource::Paths(paths) => {
             let described = |path: &PathBuf| DeviceDescription {
                 id: DeviceId::new(path.display().to_string()),
@@ -350,19 +350,19 @@ pub fn describe(
     }
 }
 
-/// The devices of a stack, as they are sold.
+/// The devices of a stack, as sold.
 fn described(storage: &StorageSpec) -> Vec<DeviceDescription> {
     let stack = stack(storage, Path::new(""), 1.0, 1.0, 0);
     let devices = stack.iter().flat_map(|stack| &stack.volumes).flat_map(VolumeSpec::devices);
     devices.map(DeviceSpec::describe).collect()
 }
 
-/// How a record tells servers apart, where there are several.
+/// How a record distinguishes servers, where there are several.
 pub fn server_number(server: usize, servers: usize) -> Option<u32> {
     (servers > 1).then(|| u32::try_from(server + 1).unwrap_or(u32::MAX))
 }
 
-/// The devices' capacity as sold, each byte once; `None` for real paths.
+/// The devices' capacity as sold, counting each byte once; `None` for real paths.
 fn usable_bytes(storage: &StorageSpec, servers: u32) -> Option<u64> {
     let each = devices(storage).into_iter().map(|(_, medium, _used_bytes)| medium.capacity_bytes());
     match &storage.source {
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(record.arrangement, Some(DeviceArrangement::Mirror));
         let described: Vec<&str> = record.devices.iter().map(|device| device.id.name.as_str()).collect();
         assert_eq!(described, names);
-        // Of a mirror of two with a cache, the size of one.
+        // A mirror of two devices with a cache has the size of one.
         assert_eq!(record.usable_bytes, Some(6_000_000_000_000));
     }
 

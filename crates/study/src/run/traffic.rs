@@ -1,5 +1,5 @@
-//! Whether a cell's workload used the storage under test at all: what it moved by its own account, held against what
-//! the devices were asked for.
+//! Whether a cell's workload used the storage under test at all: the bytes that it reports, compared with the requests
+//! to the devices.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -17,45 +17,44 @@ use super::program_memory;
 use super::storage;
 use crate::spec::{StorageSource, StorageSpec};
 
-/// Where a job of fio leaves what it found, in the cell's folder for what is not data.
+/// Where a fio job writes its results, in the cell's scratch directory.
 const FIO_OUTPUT: &str = "fio.json";
-/// More than fio prints of the jobs that a study may have.
+/// More than fio prints about all jobs that a study may have.
 const FIO_OUTPUT_MAX_BYTES: u64 = 64 << 20;
-/// A file system asks for so much by itself: its journal, its superblock.
+/// A file system sends this many requests of its own: its journal, its superblock.
 const OWN_REQUESTS: u64 = 16;
-/// And it reads no more by these: what asks for more by few requests, such as `dd bs=1M`, reads data.
+/// And they read no more than this. A program that reads more with few requests, such as `dd bs=1M`, reads data.
 const OWN_READ_BYTES: u64 = 2 << 20;
-/// A tree of more entries than these without a byte in any file holds nothing.
+/// A tree with more entries than this but no byte in any file counts as empty.
 const MAX_ENTRIES: usize = 100_000;
 
 /// The evidence of a workload on a cell's devices and directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellTraffic {
-    /// To the devices of the storage under test, without those that roles have for themselves.
+    /// Requests to the devices of the storage under test, without those that roles have to themselves.
     pub requests: u64,
-    /// To the same.
+    /// Bytes moved to and from the same devices.
     pub moved_bytes: u64,
     /// The read part of that.
     pub read_bytes: u64,
-    /// To the devices that roles have for themselves, which a job of fio may use as well.
+    /// Bytes for the devices that roles have to themselves, which a fio job may use as well.
     pub moved_for_roles_bytes: u64,
-    /// Something lies on the storage behind the window: what is read may come from a cache. Not looked for where
-    /// devices had requests.
+    /// The storage holds data after the window, so reads may come from a cache. Not checked where devices had requests.
     pub holds_data: bool,
-    /// Reads may find some of that without asking a device: in the page cache, or in the memory of a program that runs
-    /// all the time.
+    /// Reads may find some of that data without asking a device: in the page cache, or in the memory of a program that
+    /// keeps running.
     pub may_be_cached: bool,
-    /// The bytes that a fio job moved past the page cache, by its own account; absent where it doesn't report them, and
+    /// The bytes that a fio job moved past the page cache by its own count. Absent where fio doesn't report them, and
     /// behind layers that move fewer bytes.
     pub past_the_cache_bytes: Option<u64>,
-    /// The devices are real disks, which others may use as well: only what they were not asked for tells anything.
+    /// The devices are real disks that others may use as well, so only missing requests prove anything.
     pub is_shared: bool,
 }
 
 impl CellTraffic {
-    /// `None` where nobody knows what devices did: the storage is a cluster's own, or the kernel doesn't count the
-    /// requests of real disks. On these only commands of the user's are judged. Behind the window, when devices no
-    /// longer take modelled time: this may walk through what lies on the storage. `processes` are those of the system,
+    /// `None` where the devices' requests are unknown: the storage belongs to a cluster, or the kernel doesn't count
+    /// the requests of real disks. On these, only a user's commands are judged. Called after the window, when devices
+    /// no longer take modelled time, since this may walk through the stored files. `processes` are those of the system,
     /// which must still run.
     pub(super) fn new(
         plan: &CellPlan<'_>,
@@ -74,7 +73,7 @@ impl CellTraffic {
             let described: &[DeviceDescription] = if is_one_each { &described.devices } else { &[] };
             let mut traffic = CellTraffic { is_shared, ..CellTraffic::counted(devices, described) };
             if traffic.is_idle() {
-                // The systems that Underlay knows have caches of their own. A user's command may start any program.
+                // The systems that Underlay knows have their own caches. A user's command may start any program.
                 let has_own_cache = plan.benchmark.is_none();
                 let paths = paths_of(storages);
                 let contents = DirectoryContents::inspect(&paths, !plan.begins_empty(), !has_own_cache);
@@ -88,8 +87,8 @@ impl CellTraffic {
         })
     }
 
-    /// Whether the devices were asked for no more than a file system asks for by itself. Of real disks, others may have
-    /// asked for that.
+    /// Whether the devices had no more requests than a file system makes by itself. On real disks, others may have made
+    /// those.
     pub(super) fn is_idle(&self) -> bool {
         match self.is_shared {
             true => self.requests == 0,
@@ -97,7 +96,7 @@ impl CellTraffic {
         }
     }
 
-    /// Counts the requests to devices, which are described in the same order.
+    /// Counts the requests to devices; the descriptions are in the same order.
     fn counted(devices: &[DeviceActivity], described: &[DeviceDescription]) -> CellTraffic {
         let mut traffic = CellTraffic::default();
         for (index, device) in devices.iter().enumerate() {
@@ -114,7 +113,7 @@ impl CellTraffic {
         traffic
     }
 
-    /// With what a job of fio says of itself.
+    /// Adds what a fio job reports.
     pub(super) fn with_fio(self, plan: &CellPlan<'_>, job: Option<&str>, scratch: &Path) -> CellTraffic {
         let is_told = job.is_some_and(fio::passes_the_page_cache) && !compresses(&plan.storage);
         let past_the_cache_bytes = is_told.then(|| fio_bytes(&scratch.join(FIO_OUTPUT))).flatten();
@@ -126,22 +125,22 @@ impl CellTraffic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DirectoryContents {
     data: bool,
-    /// In the page cache.
+    /// Some of it is in the page cache.
     cached: bool,
-    /// In files, as far as somebody looked: not beyond what tells all.
+    /// Bytes in files, up to the point where the answer was certain.
     stored_bytes: u64,
 }
 
 /// The purpose of a walk through directories.
 struct WalkPurpose {
     entries_left: usize,
-    /// Whether it matters what of the data is in the page cache: if not, the first file with a byte tells all.
+    /// Whether it matters which data is in the page cache. If not, the first file with a byte is enough.
     asks_for_cache: bool,
 }
 
 impl DirectoryContents {
     /// Inspects the contents of the storage under test. A bare device holds what it was filled with. The kernel drops
-    /// its pages when the last program closes it: what a command reads from it afterwards comes from the device.
+    /// its pages when the last program closes it, so a command that reads it afterwards reads from the device.
     fn inspect(paths: &[PathBuf], is_filled: bool, asks_for_cache: bool) -> DirectoryContents {
         let is_bare = |path: &PathBuf| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
         if is_filled && paths.iter().any(is_bare) {
@@ -157,7 +156,7 @@ impl DirectoryContents {
         contents
     }
 
-    /// Links are not followed: what they lead to is not on this storage.
+    /// Links are not followed, since their targets are not on this storage.
     fn look_at(&mut self, path: &Path, walk: &mut WalkPurpose) {
         let Ok(metadata) = path.symlink_metadata() else { return };
         if metadata.is_file() && metadata.len() > 0 {
@@ -185,8 +184,8 @@ fn paths_of(storages: &CellStorages) -> Vec<PathBuf> {
     storages.servers().iter().flat_map(|attached| attached.paths().to_vec()).collect()
 }
 
-/// Whether the kernel counts all requests for the directories of real storage. File systems of several disks have
-/// numbers that belong to none, and counting can be switched off.
+/// Whether the kernel counts all requests for the directories of real storage. File systems on several disks have
+/// device numbers that belong to no disk, and counting can be switched off.
 fn have_counters(storages: &CellStorages) -> bool {
     let mut paths = storages.servers().iter().flat_map(|attached| attached.paths());
     paths.all(|path| is_counted(path))
@@ -202,17 +201,17 @@ fn is_counted(path: &Path) -> bool {
     found.next().is_some_and(|switch| switch.trim() != "0")
 }
 
-/// Whether a program of the user's runs from before the benchmark to behind it. Without one, everything ends with the
+/// Whether a user's program runs from before the benchmark until after it. Without one, everything ends with the
 /// commands.
 fn runs_a_program(plan: &CellPlan<'_>) -> bool {
     plan.storage.settings_of(plan.system).contains_key("start")
 }
 
-/// A gigabyte is looked at at a time.
+/// A gigabyte is checked at a time.
 const CACHE_LOOK_BYTES: u64 = 1 << 30;
 const MIN_PAGE_BYTES: u64 = 4096;
 
-/// Whether a page of a file is in the page cache. Where nobody can tell it may be.
+/// Whether a page of a file is in the page cache. In case of doubt, it may be.
 fn is_cached(path: &Path, length: u64) -> bool {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else { return true };
@@ -258,7 +257,7 @@ fn compresses(storage: &StorageSpec) -> bool {
     }
 }
 
-/// The bytes that fio's jobs have read and written, by fio's account; none where that can't be read.
+/// The bytes that fio's jobs have read and written, as fio reports them; none where the report can't be read.
 fn fio_bytes(path: &Path) -> Option<u64> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;

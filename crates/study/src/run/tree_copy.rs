@@ -1,6 +1,6 @@
-//! Copies of data trees: the data set of a storage that is directories of the user's. Both trees may belong to the
-//! program's own Unix user, who could put a link in the place of a file meanwhile: everything is opened by descriptor,
-//! and no link is followed.
+//! Copies data trees: the data set of a storage configuration of the user's directories. Both trees may belong to the
+//! program's own Unix user, who could replace a file by a link meanwhile. So everything is opened by descriptor, and no
+//! link is followed.
 
 use std::fs::File;
 use std::io;
@@ -19,8 +19,8 @@ use super::images::copy_contents;
 const MAX_DEPTH: usize = 64;
 const PERMISSIONS: u32 = 0o7777;
 
-/// Copies the files, folders and links below `from` into the existing folder `to` with their owners, modes and holes,
-/// and syncs nothing. All other kinds of files, such as sockets, are left out.
+/// Copies the files, directories and links below `from` into the existing directory `to` with their owners, modes and
+/// holes, and syncs nothing. Other kinds of files, such as sockets, are left out.
 pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     copy_entries(open_directory(CWD, from)?.as_fd(), open_directory(CWD, to)?.as_fd(), MAX_DEPTH)
 }
@@ -30,7 +30,7 @@ fn open_directory<P: rustix::path::Arg>(parent: BorrowedFd<'_>, name: P) -> io::
     Ok(openat(parent, name, flags, Mode::empty())?)
 }
 
-/// A regular file: anything else with that name is an error. Opening a pipe does not wait for its other end.
+/// Opens a regular file: anything else with that name is an error. Opening a pipe does not wait for its other end.
 fn open_file(parent: BorrowedFd<'_>, name: &std::ffi::CStr, flags: OFlags) -> io::Result<(File, Stat)> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -76,14 +76,14 @@ fn copy_entries(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> io::R
     Ok(())
 }
 
-/// Programs that run as other users refuse data of the wrong one. The owner is that of the file that was read, not of
-/// the one with its name now.
+/// Programs that run as other users refuse data with the wrong owner. The owner is that of the file that was read, not
+/// of the one that has its name now.
 fn give(target: BorrowedFd<'_>, found: &Stat) -> io::Result<()> {
     let ours = fstat(target)?;
     if (found.st_uid, found.st_gid) != (ours.st_uid, ours.st_gid) {
         fchown(target, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid)))?;
     }
-    // After the owner, whose change takes away what runs as somebody else.
+    // After the owner, since changing it clears the set-user-ID and set-group-ID bits.
     Ok(fchmod(target, Mode::from_raw_mode(found.st_mode & PERMISSIONS))?)
 }
 
@@ -115,8 +115,8 @@ mod tests {
         assert!(fs::metadata(to.join("sparse")).unwrap().blocks() * 512 < 4 << 20, "the holes were filled");
     }
 
-    /// The kernel does not copy between all file systems by itself: a data set comes from this machine's and goes to a
-    /// modelled disk's.
+    /// The kernel can't copy between all kinds of file systems, and a data set goes from this machine's to a modelled
+    /// disk's.
     #[test]
     fn tree_is_copied_between_file_systems() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
@@ -139,7 +139,7 @@ mod tests {
         copy_tree(&from, &to).unwrap();
         assert_eq!(fs::read_link(to.join("link")).unwrap(), secret, "a link is copied as one");
         assert!(!to.join("pipe").exists());
-        // A link where a file is to be written is not written through.
+        // If a link stands at the target, the file is not written through it.
         fs::remove_file(from.join("link")).unwrap();
         fs::write(from.join("link"), "theirs").unwrap();
         assert!(copy_tree(&from, &to).is_err());

@@ -30,26 +30,26 @@ use super::CellError;
 use super::cell_plan::CellPlan;
 use crate::spec::{DeviceSpec, PoolVolume, StorageSource};
 
-/// As reports call it. Its full name is different in each cell: two runs on one host must not share a subsystem.
+/// The name in reports. The full name differs in each cell: two runs on one host must not share a subsystem.
 const POOL: &str = "pool";
 const NAME_FILE: &str = "pool.name";
 const MAX_NAME_BYTES: u64 = 64;
-/// Beside the pool's file.
+/// Stored next to the pool's file.
 const HOST_SECRET: &str = "host.secret";
 const CONTROLLER_SECRET: &str = "controller.secret";
 /// Devices and volumes are whole multiples of this.
 const UNIT_BYTES: u64 = 1 << 20;
 /// Each volume is a separate subsystem, with this one namespace.
 const NAMESPACE: u32 = 1;
-/// Opening a pool reads its map, and a steady flash is made so first.
+/// Opening a pool reads its map; a flash device in steady state is prepared first.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// A server that takes longer to answer is not watched.
+/// A server that takes longer to answer is not sampled.
 const WATCH_LIMIT: Duration = Duration::from_secs(1);
 const START_POLL: Duration = Duration::from_millis(10);
-/// A server that is gone does not come back, so requests to it fail soon. While they wait, a run that was killed in the
-/// middle of attaching can't end, and keeps the kernel's lock of loop devices.
+/// A server that has ended does not come back, so requests to it fail soon. While they wait, a run that was killed
+/// during attaching can't end, and keeps the kernel's lock of loop devices.
 const LOSS_TIMEOUT_S: u32 = 3;
-/// It writes out acknowledged data at its end.
+/// It writes out acknowledged data when it ends.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// From `struct sockaddr_un`, with its final zero.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
@@ -64,23 +64,23 @@ pub(super) struct VolumeServer {
     name: String,
     /// The secrets by which a volume's host and the server authenticate each other.
     secrets: SecretPlaces,
-    /// When measuring began, and what CPU time it had used by then.
+    /// When measuring began, and the CPU time that it had used by then.
     measured_from: Mutex<Option<(Instant, Duration)>>,
     /// The traffic of each volume until then.
     moved_before: Mutex<BTreeMap<String, VolumeTraffic>>,
     last_seen: Mutex<LastSeen>,
 }
 
-/// The pool's last state while somebody watched.
+/// The pool's last state during sampling.
 #[derive(Default)]
 struct LastSeen {
     volumes: Vec<LayerActivity>,
-    /// Devices by name, and what is the matter with each.
+    /// Devices by name, with the problem of each.
     not_in_use: BTreeMap<String, String>,
 }
 
 impl VolumeServer {
-    /// Starts it in `folder`, which holds the devices' images already or else gets them; its devices complete at once.
+    /// Starts it in `folder`, which holds the devices' images or will hold them. Its devices complete requests at once.
     pub(super) fn start(plan: &CellPlan<'_>, folder: &Path) -> Result<VolumeServer, CellError> {
         let StorageSource::Volume(volume) = &plan.storage.source else {
             unreachable!("only volumes have a server");
@@ -101,9 +101,9 @@ impl VolumeServer {
         }
         let file = folder.join("pool.toml");
         fs::write(&file, pool_file(plan, volume, &name))?;
-        // This very program, also when its file has been replaced since it started.
+        // This very program, even if its file has been replaced since it started.
         let mut command = Command::new("/proc/self/exe");
-        // In a list of processes it is called what it is.
+        // The name for lists of processes.
         std::os::unix::process::CommandExt::arg0(&mut command, "underlay");
         command.args(["volume", "serve", "--immediate"]).arg(&file);
         let resources = SystemResources::with_budget(0);
@@ -122,7 +122,7 @@ impl VolumeServer {
         })
     }
 
-    /// The way to the volume of one of the system's servers.
+    /// The path to the volume of one of the system's servers.
     pub(super) fn volume(&self, server: u32) -> StackNode {
         let volume = volume_name(server);
         let subsystem = nqn::volume_nqn(&self.name, &volume);
@@ -160,17 +160,17 @@ impl VolumeServer {
         }
     }
 
-    /// How the pool's devices stand, and its volumes where it says so in time; counting goes on.
+    /// The state of the pool's devices, and of its volumes if they answer in time; counting continues.
     pub(super) fn glance(&self) -> Result<(Vec<DeviceGlance>, Vec<LayerActivity>), CellError> {
         let silent = |error| CellError::Failed(format!("the volume server does not answer: {error}"));
-        // Of its own: a late answer would be taken for that to the next question.
+        // A connection of its own: a late answer would be taken for the answer to the next question.
         let mut connection = PoolConnection::open_within(&self.control, WATCH_LIMIT).map_err(silent)?;
         let mut devices = match connection.ask(&Verb::Glance).map_err(silent)? {
             PoolReply::Glance { devices } => devices,
             other => return Err(unexpected("how its devices stand", &other)),
         };
         let mut last_seen = self.last_seen.lock();
-        // One that is late has not become whole, nor has it lost anything.
+        // A pool that is late is not repaired, but has lost nothing either.
         if let Ok(PoolReply::State(state)) = connection.ask(&Verb::List) {
             let before = self.moved_before.lock();
             let volumes = state.volumes.into_iter();
@@ -185,7 +185,7 @@ impl VolumeServer {
         Ok((devices, last_seen.volumes.clone()))
     }
 
-    /// The volumes' data, and the space that it takes.
+    /// The volumes' data, and the space that they take.
     pub(super) fn volumes(&self) -> Result<Vec<LayerActivity>, CellError> {
         let state = self.state()?;
         let figures = |volume: VolumeState| LayerActivity {
@@ -214,7 +214,7 @@ impl VolumeServer {
         }
     }
 
-    /// Ends it in order: everything acknowledged is in its images when this returns.
+    /// Shuts it down cleanly: everything acknowledged is in its images when this returns.
     pub(super) fn stop(self) -> Result<(), CellError> {
         self.tell(&Verb::Shutdown)?;
         if !self.child.state().wait(STOP_LIMIT) {
@@ -256,8 +256,7 @@ impl VolumeServer {
     }
 }
 
-/// A volume as a layer between a server and the pool's devices. `before` is what had gone to and from it when the
-/// measurement began.
+/// A volume as a layer between a server and the pool's devices. `before` is the traffic until the measurement began.
 fn live_volume(before: Option<&VolumeTraffic>, volume: VolumeState) -> LayerActivity {
     let requests = |traffic: &VolumeTraffic| traffic.reads + traffic.writes;
     let moved_bytes = |traffic: &VolumeTraffic| traffic.read_bytes + traffic.written_bytes;
@@ -284,13 +283,13 @@ fn unexpected(wanted: &str, reply: &PoolReply) -> CellError {
     CellError::Failed(format!("the volume server was asked for {wanted}, but answered {reply:?}"))
 }
 
-/// Where a volume server in `folder` has its images.
+/// The directory of a volume server's images, below `folder`.
 pub(super) fn devices_folder(folder: &Path) -> PathBuf {
     folder.join("devices")
 }
 
-/// Every local user can connect to the server, and could take its place when it is gone: each side proves who it is by
-/// a secret of this cell. They stay when the server starts again, since initiators know them.
+/// Every local user can connect to the server, and could take its place after it ends. So each side authenticates with
+/// a secret of this cell. The secrets survive a restart of the server, since initiators know them.
 fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     let opened = Folder::open(folder)?;
     let place = |name: &str| -> Result<Option<PathBuf>, CellError> {
@@ -307,7 +306,7 @@ fn secrets(folder: &Path) -> Result<SecretPlaces, CellError> {
     })
 }
 
-/// Kept, as the secrets are.
+/// Kept across restarts, like the secrets.
 fn pool_name(folder: &Path) -> Result<String, CellError> {
     let opened = Folder::open(folder)?;
     if opened.has(NAME_FILE) {
@@ -344,7 +343,7 @@ fn wait_until_ready(child: &ChildProcess, control: &Path) -> Result<(PoolConnect
 /// The pool's file, at the study's scale.
 fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
     let PoolVolume { pool, capacity_bytes, compress, mirror, .. } = volume;
-    // Whole MiB, since the server takes whole blocks only.
+    // In whole MiB, since the server accepts only whole blocks.
     let here = |bytes: u64| (bytes as f64 / plan.scale.data) as u64 / UNIT_BYTES * UNIT_BYTES;
     let devices: Vec<String> = pool
         .devices
@@ -383,12 +382,12 @@ fn pool_file(plan: &CellPlan<'_>, volume: &PoolVolume, name: &str) -> String {
             quoted(&this_host_nqn())
         ));
     }
-    // `{:?}` keeps the point of a whole number, which TOML would take for an integer.
+    // `{:?}` keeps the decimal point of a whole number, which TOML would otherwise read as an integer.
     text.push_str(&format!("\n[scale]\ntime = {:?}\n", plan.scale.time));
     text
 }
 
-/// As the pool's file calls a device's medium: a file's name for one that is a file of the user's.
+/// The name of a device's medium in the pool's file: a file name if the medium is a user's file.
 fn medium_name(plan: &CellPlan<'_>, device: &DeviceSpec) -> String {
     let of_file = plan.study.media_files.iter().find(|(name, text)| {
         underlay_storage::catalogue::CatalogueMedium::parse(name, text)
@@ -404,7 +403,7 @@ fn media_files(plan: &CellPlan<'_>, volume: &PoolVolume) -> Vec<(String, String)
     files.filter(|(name, _)| named.contains(name)).collect()
 }
 
-/// Without the directories that the study sees it in.
+/// Without the directories in the study.
 fn file_name(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -413,12 +412,12 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// The CPU time that a process has used; none where it is gone.
+/// The CPU time that a process has used; none if it has ended.
 pub(super) fn cpu_time(pid: u32) -> Duration {
     // SAFETY: sysconf touches no memory of ours.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1);
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The fields behind the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
+    // The fields after the program's name, which may hold anything but ends with the last parenthesis (proc(5)).
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
     // Fields 14 and 15, utime and stime; the first here is field 3.
     let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

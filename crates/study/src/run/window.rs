@@ -1,4 +1,4 @@
-//! The measured window of a cell: what devices and the system did is counted exactly between its edges.
+//! The measured window of a cell: the work of devices and system, counted exactly between its edges.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +20,20 @@ use crate::session::nodes::NodeDesk;
 use crate::session::{ServerSession, StartedServers};
 use crate::standstill::PauseMeter;
 
-/// Begins and ends what is counted, exactly at the edges of the measured window.
+/// Starts and stops counting exactly at the edges of the measured window.
 pub(super) struct WindowHandle<'a> {
     servers: &'a StartedServers,
     storages: &'a CellStorages,
     cpu: Option<CpuMeter<'a>>,
     interval_s: f64,
     nodes: Option<&'a NodeDesk<'a>>,
-    /// Nobody wants to know any more.
+    /// The results are no longer wanted.
     stop: &'a AtomicBool,
     pauses: PauseMeter,
     found: Mutex<WindowCounts>,
 }
 
-/// Asking a system costs it a little CPU time.
+/// Querying a system costs it a little CPU time.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const DEVICE_INTERVAL_MIN_S: f64 = 0.001;
@@ -42,12 +42,12 @@ const DEVICE_INTERVAL_MIN_S: f64 = 0.001;
 struct WindowCounts {
     /// Between the edges.
     since: Option<Instant>,
-    /// When what is measured began.
+    /// When the measurement began.
     began: Option<Instant>,
-    /// When devices began to be counted.
+    /// When counting of the devices began.
     counted: Option<Instant>,
     counted_for: Duration,
-    /// All of it, once it is over.
+    /// The whole window, once it is over.
     measured: Option<RunWindow>,
     series: Vec<SystemSample>,
     before: BTreeMap<String, f64>,
@@ -73,9 +73,9 @@ pub(super) struct WindowFigures {
     pub paths: Vec<PathRecord>,
     pub figures: BTreeMap<String, f64>,
     pub series: Vec<SystemSample>,
-    /// Who stood still meanwhile.
+    /// Processes that stalled meanwhile.
     pub pauses: PauseRecord,
-    /// How long devices were counted, on this machine's clock.
+    /// How long devices were counted, in wall time.
     pub counted_for: Duration,
     /// For the record.
     pub warnings: Vec<String>,
@@ -91,15 +91,15 @@ impl<'a> WindowHandle<'a> {
         stop: &'a AtomicBool,
     ) -> Self {
         let found = WindowCounts { schedule: Some(schedule), ..WindowCounts::default() };
-        // The shortest that a device daemon takes.
+        // The shortest interval that a device daemon accepts.
         let interval_s = interval_s.max(DEVICE_INTERVAL_MIN_S);
         let pauses = PauseMeter::watch(session.groups());
         let servers = session.servers();
         WindowHandle { servers, storages, cpu, interval_s, nodes, stop, pauses, found: Mutex::new(found) }
     }
 
-    /// `driven` is the load generator's window, which tells what of the time before counts in this one. Absent where a
-    /// job or a command was measured: it has no warm-up outside of its window.
+    /// `driven` is the load generator's window, which shows how much of the earlier time matters for this one. Absent
+    /// for a job or a command, which has no warm-up outside of its window.
     pub(super) fn taken(self, driven: Option<RunWindow>) -> Result<WindowFigures, CellError> {
         let found = self.found.into_inner();
         if let Some(problem) = found.problem {
@@ -124,7 +124,7 @@ impl<'a> WindowHandle<'a> {
         })
     }
 
-    /// Does something, samples the system's gauges in the measured part of it, and has the system compact everything
+    /// Calls a function, samples the system's gauges during the measured part, and makes the system compact everything
     /// where the plan says so.
     pub(super) fn sampled<T>(&self, plan: &CellPlan<'_>, act: impl FnOnce() -> T) -> T {
         let ended = AtomicBool::new(false);
@@ -141,14 +141,14 @@ impl<'a> WindowHandle<'a> {
         })
     }
 
-    /// Has the system compact everything once `time` has passed since the measurement began. It has until the end of
-    /// the measurement, and is not expected to be done by then.
+    /// Makes the system compact everything once `time` has passed since the measurement began. It has until the end of
+    /// the measurement, and need not be done by then.
     fn compact(&self, time: Duration, whole: Duration, ended: &AtomicBool) {
         while !ended.load(Ordering::Relaxed) {
             std::thread::sleep(WATCH_INTERVAL);
             let Some(start) = self.lock().since else { continue };
             if start.elapsed() >= time {
-                // A system that broke over it says so at the end of the cell.
+                // A system that this broke reports it at the end of the cell.
                 let _ = self.servers.compact(whole.saturating_sub(start.elapsed()));
                 return;
             }
@@ -172,9 +172,9 @@ impl<'a> WindowHandle<'a> {
             if next.is_some_and(|next| Instant::now() < next) {
                 continue;
             }
-            // A system that gives none any more says so when the cell ends.
+            // A system that can't report gauges any more says so when the cell ends.
             let Ok(figures) = self.servers.gauges() else {
-                // A node that goes or comes may not answer for a while.
+                // A node that goes down or comes back may not answer for a while.
                 if self.nodes.is_none() {
                     return;
                 }
@@ -186,7 +186,7 @@ impl<'a> WindowHandle<'a> {
             }
             let t_s = start.elapsed().as_secs_f64() / time_scale;
             let mut found = self.lock();
-            // The window may have ended while the system was asked.
+            // The window may have ended while the system was queried.
             if found.since.is_some() {
                 found.series.push(SystemSample { t_s, figures });
             }
@@ -220,8 +220,8 @@ impl WindowHooks for WindowHandle<'_> {
     }
 
     fn measuring_begins(&self) {
-        // The devices at the edge itself: a busy system takes seconds to tell its figures. One that is not yet asked
-        // for anything tells them first.
+        // The devices are read at the edge itself, since a busy system takes seconds to report its metrics. A system
+        // without load yet reports them first.
         let is_busy = self.lock().since.is_some();
         let count = || {
             self.note(|found| {
@@ -249,7 +249,7 @@ impl WindowHooks for WindowHandle<'_> {
             nodes.end();
         }
         self.note(|found| {
-            // The devices first, as at the beginning.
+            // Devices first, as at the beginning.
             found.since = None;
             let ended = Instant::now();
             (found.devices, found.network) = self.storages.end_measurement()?;
@@ -258,7 +258,7 @@ impl WindowHooks for WindowHandle<'_> {
             }
             if let (Some(began), Some(counted)) = (found.began, found.counted.take()) {
                 found.counted_for = ended.saturating_duration_since(counted);
-                // The counts are of the window, too.
+                // The counts belong to the window, too.
                 found.measured = Some(RunWindow::alone(began.min(counted), ended));
             }
             found.paths = self.storages.path_records();

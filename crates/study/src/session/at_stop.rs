@@ -1,4 +1,4 @@
-//! Acting on the user's stop while something goes on that does not hear of it.
+//! Acts on the user's stop during calls that do not notice it themselves.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Does something that may take minutes and can't be stopped. From `stop` on, `end` is done until it breaks off, so
-/// that this fails soon.
+/// Calls a function that may take minutes and can't be stopped. After `stop`, `end` is called until it returns an
+/// error, so that the function soon fails.
 pub(super) fn end_on_stop<T>(
     stop: &AtomicBool,
     mut end: impl FnMut() -> ControlFlow<()> + Send,
@@ -23,7 +23,7 @@ pub(super) fn end_on_stop<T>(
                 }
             }
         });
-        // The thread ends once the other end of its channel is gone, however this one does.
+        // The thread ends once the other end of its channel is dropped, however this one ends.
         let _over = over;
         act()
     })

@@ -1,5 +1,5 @@
-//! The nodes of a system under load: sent away and brought back by a plan or by hand, with a record of what happened
-//! and when.
+//! The nodes of a system under load. A plan or a user takes them down and brings them back, with a record of what
+//! happened and when.
 
 mod control;
 
@@ -20,21 +20,20 @@ pub use control::{NodeCommand, NodeReply, controls};
 
 const POLL: Duration = Duration::from_millis(50);
 const OVER: &str = "the measurement has ended";
-/// How long a start is waited for behind the measurement while other nodes are away, in modelled seconds, and how long
-/// at least and at most on this machine's clock. It may wait for them, who can't be started any more.
+/// How long to wait for a start after the measurement while other nodes are down, in modelled seconds, and at least and
+/// at most in wall time. The start may depend on those nodes, which can't be started any more.
 const MAJORITY_LIMIT_S: f64 = 20.0;
 const MAJORITY_LIMITS_S: (f64, f64) = (60.0, 600.0);
-/// How long a node that is to go is spared until the system has told its figures. One that hangs may be what keeps it
-/// from that.
+/// How long to wait for the system's metrics before a node goes down. A node that hangs may be what delays them.
 const FIGURES_LIMIT: Duration = Duration::from_secs(5);
 
 /// The nodes of one running system, for every source of node events. Times are modelled and count from the beginning of
-/// what is measured.
+/// the measurement.
 pub struct NodeDesk<'a> {
     nodes: &'a dyn SystemNodes,
-    /// Has the system take down what its nodes have counted: a node's count is lost with its process.
+    /// Makes the system record what its nodes have counted, since a node's count is lost with its process.
     count: &'a (dyn Fn() + Sync),
-    /// Wall seconds of a modelled one.
+    /// Wall seconds per modelled second.
     time_scale: f64,
     majority_limit: Duration,
     shared: Arc<NodeDeskShared>,
@@ -59,14 +58,14 @@ struct NodeDeskState {
     began: Option<Instant>,
     /// When measuring ended.
     over_since: Option<Instant>,
-    /// Why nobody waits any more for nodes that are being started or stopped: for one of them, or for any (`None`).
+    /// Why waiting for nodes that are being started or stopped has ended: for one of them, or for all (`None`).
     given_up: BTreeMap<Option<String>, String>,
     events: Vec<NodeEventRecord>,
-    /// Those whose node was asked to start and did not come up.
+    /// Events whose node was asked to start and did not come up.
     start_failed: BTreeSet<usize>,
     /// The nodes that are being started or stopped.
     busy: Vec<String>,
-    /// How often the system was asked to take down what its nodes have counted, and how often it has.
+    /// How often the system was asked to record what its nodes have counted, and how often it has.
     counts_wanted: u64,
     counts_done: u64,
 }
@@ -77,32 +76,32 @@ impl NodeDeskState {
     }
 }
 
-/// A node to send away, and when.
+/// A node to take down, and when.
 #[derive(Clone, Debug)]
 pub struct PlannedEvent {
     pub name: String,
     pub choice: NodeChoice,
     pub how: NodeExit,
-    /// In modelled time, from the beginning of what is measured.
+    /// In modelled time, from the beginning of the measurement.
     pub at: Duration,
-    /// Without it, the node stays away.
+    /// Without it, the node stays down.
     pub duration: Option<Duration>,
 }
 
 impl<'a> NodeDesk<'a> {
-    /// `count` has the system take down what its nodes have counted, and is called before one goes.
+    /// `count` makes the system record what its nodes have counted, and is called before a node goes down.
     pub fn new(nodes: &'a dyn SystemNodes, count: &'a (dyn Fn() + Sync), time_scale: f64) -> NodeDesk<'a> {
         let (least_s, most_s) = MAJORITY_LIMITS_S;
         let majority_limit = Duration::from_secs_f64((MAJORITY_LIMIT_S * time_scale).clamp(least_s, most_s));
         NodeDesk { nodes, count, time_scale, majority_limit, shared: Arc::default() }
     }
 
-    /// Does something while these events come about, and while others of this user may command nodes. A node that is
-    /// being started or stopped when that ends is waited for, unless `stop` says that nobody wants to know, or it may
-    /// wait for another node that is away: then it is killed.
+    /// Calls a function while these events take place, and while other processes of this user may command nodes. At its
+    /// end, this waits for nodes that are being started or stopped. It kills them instead if `stop` is raised, or if
+    /// they may be waiting for another node that is down.
     ///
     /// # Errors
-    /// When there is no socket for commands to be had; nothing is done then.
+    /// When there can be no socket for commands; nothing is done then.
     pub fn attend<T>(
         &self,
         events: &[PlannedEvent],
@@ -111,7 +110,7 @@ impl<'a> NodeDesk<'a> {
         act: impl FnOnce() -> T,
     ) -> Result<T, AttachError> {
         std::thread::scope(|scope| {
-            // Also where something panics: the threads would go on forever.
+            // Also after a panic, since the threads would go on forever.
             let attended = AttendedNodes(self);
             let control = NodeControl::listen(self, registry, scope)?;
             scope.spawn(|| self.count_when_asked());
@@ -127,7 +126,7 @@ impl<'a> NodeDesk<'a> {
         })
     }
 
-    /// Measuring begins at this instant, which may be to come: events count from there.
+    /// Measuring begins at this instant, which may lie in the future: events count from there.
     pub fn begin(&self, instant: Instant) {
         self.shared.begin(instant);
     }
@@ -138,14 +137,14 @@ impl<'a> NodeDesk<'a> {
         move |instant| shared.begin(instant)
     }
 
-    /// Measuring has ended: nobody is sent away or brought back any more. A node's pending start or stop goes on.
+    /// Measuring has ended: no node is taken down or brought back any more. A node's pending start or stop continues.
     pub fn end(&self) {
         self.shared.inner.lock().over_since.get_or_insert_with(Instant::now);
         self.shared.changed.notify_all();
     }
 
     fn wait_for_busy(&self, stop: &AtomicBool) {
-        // Operations that hang may have taken longer than this already.
+        // Operations that hang may already have taken longer than this.
         let over_since = self.shared.inner.lock().over_since.unwrap_or_else(Instant::now);
         while !self.shared.inner.lock().busy.is_empty() {
             std::thread::sleep(POLL);
@@ -159,7 +158,7 @@ impl<'a> NodeDesk<'a> {
             let nodes = self.nodes.list().unwrap_or_default();
             let away = nodes.iter().filter(|node| node.condition == NodeCondition::Away);
             let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
-            // One that is being stopped needs no other, and ends by its own limit.
+            // A node that is being stopped needs no other, and ends by its own limit.
             let starting = self.starting(&nodes);
             if !away.is_empty() && !starting.is_empty() {
                 let problem = format!(
@@ -178,7 +177,7 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Those of these nodes that an event or a hand starts, and that have not come up yet.
+    /// The nodes among these that an event or a user has started, and that have not come up yet.
     fn starting<'n>(&self, nodes: &'n [NodeState]) -> Vec<&'n str> {
         let inner = self.shared.inner.lock();
         let is_starting =
@@ -186,7 +185,7 @@ impl<'a> NodeDesk<'a> {
         nodes.iter().filter(is_starting).map(|node| node.name.as_str()).collect()
     }
 
-    /// Everything has ended, and nobody waits for a node that is being started or stopped.
+    /// Everything has ended, and waiting for nodes that are being started or stopped ends too.
     fn give_up(&self) {
         self.end();
         loop {
@@ -196,15 +195,15 @@ impl<'a> NodeDesk<'a> {
             }
             for name in busy {
                 // It may have come up or ended meanwhile, which does no harm, or have no process yet: then the next
-                // time.
+                // attempt kills it.
                 let _ = self.nodes.kill(&name);
             }
             std::thread::sleep(POLL);
         }
     }
 
-    /// Takes down what nodes have counted, whenever somebody asks for it, until measuring has ended. A thread of its
-    /// own does so, since nobody knows how long it takes.
+    /// Records what nodes have counted, whenever this is requested, until measuring has ended. It has its own thread,
+    /// since the time that it takes is unknown.
     fn count_when_asked(&self) {
         loop {
             let mut inner = self.shared.inner.lock();
@@ -222,7 +221,7 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Returns when what nodes have counted has been taken down, or that takes too long; false when measuring has ended
+    /// Returns when the nodes' counts have been recorded, or that takes too long; false when measuring has ended
     /// meanwhile.
     fn count_what_was_done(&self) -> bool {
         let began = Instant::now();
@@ -254,14 +253,15 @@ impl<'a> NodeDesk<'a> {
         self.nodes.list().map_err(|error| error.to_string())
     }
 
-    /// Sends a node away and brings it back, at its times. Returns when that is done, or measuring has ended.
+    /// Takes a node down and brings it back, at its times. Returns when that is done, or measuring has ended.
     fn carry_out(&self, event: &PlannedEvent) {
         // Counting may have taken until the end.
         if !(self.wait_until(event.at) && self.count_what_was_done()) {
             return;
         }
         let (place, _) = self.send_away(Some(&event.name), &event.choice, event.how);
-        // From when it went, which may be later than was planned. It went also where it would not stop and was killed.
+        // Counts from when it went down, which may be later than planned. A node that would not stop and was killed
+        // also went down.
         let went_s = self.shared.inner.lock().events[place].away_s;
         let (Some(length), Some(went_s)) = (event.duration, went_s) else { return };
         if self.wait_until(Duration::from_secs_f64(went_s).saturating_add(length)) {
@@ -269,13 +269,13 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Waits for a time of the measurement; false when it ended before.
+    /// Waits for a time of the measurement; false if it ended earlier.
     fn wait_until(&self, time: Duration) -> bool {
         let at_wall = time.mul_f64(self.time_scale);
         let mut inner = self.shared.inner.lock();
         while !inner.is_over() {
             let now = Instant::now();
-            // From a beginning that is to come, it is so much longer.
+            // If the beginning lies in the future, the wait is longer by that.
             let left = inner.began.map(|began| {
                 (began.saturating_duration_since(now) + at_wall)
                     .saturating_sub(now.saturating_duration_since(began))
@@ -289,7 +289,7 @@ impl<'a> NodeDesk<'a> {
         false
     }
 
-    /// Sends a node away, and says where that is recorded.
+    /// Takes a node down, and returns where that is recorded.
     fn send_away(
         &self,
         event: Option<&str>,
@@ -335,15 +335,15 @@ impl<'a> NodeDesk<'a> {
         let record = &mut inner.events[place];
         record.problem = outcome.as_ref().err().cloned();
         match outcome.is_err() && (had_gone || !is_away) {
-            // It could not be sent away, or somebody else had done so.
+            // It could not be taken down, or was down already.
             true => record.away_s = None,
-            // Also one that did not stop in time, and was killed.
+            // Includes a node that did not stop in time and was killed.
             false => record.ended_s = Some(now_s),
         }
         (place, outcome)
     }
 
-    /// Does something with a node, which may be killed meanwhile by a thread that has waited long enough.
+    /// Acts on a node, which another thread may kill after it has waited long enough.
     ///
     /// # Errors
     /// When that fails, or measuring has ended already: then nothing is done.
@@ -373,11 +373,10 @@ impl<'a> NodeDesk<'a> {
         outcome
     }
 
-    /// Starts every node that is away, until `stop` says that nobody wants them any more. One that does not come up
-    /// keeps no other away.
+    /// Starts every node that is down, until `stop` is raised. A node that does not come up does not keep others down.
     ///
     /// # Errors
-    /// The reasons why nodes stay down, of all of them.
+    /// The reasons of all nodes that stay down.
     pub fn restore(&self, stop: &AtomicBool) -> Result<(), String> {
         let away = self.list()?.into_iter().filter(|node| node.condition == NodeCondition::Away);
         let mut problems = Vec::new();
@@ -405,7 +404,8 @@ impl<'a> NodeDesk<'a> {
         }
     }
 
-    /// Does something while every node that is away comes back, which it may need. Both are over when this returns.
+    /// Calls a function, which may need all nodes, while every node that is down comes back. Both are over when this
+    /// returns.
     pub fn restore_while<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> (Result<(), String>, T) {
         std::thread::scope(|scope| {
             let restoring = scope.spawn(|| self.restore(stop));
@@ -420,27 +420,26 @@ impl<'a> NodeDesk<'a> {
         nodes.iter().any(|node| Some(node.name.as_str()) == name && node.condition == NodeCondition::Away)
     }
 
-    /// Starts the node of an event again: by hand, or because its time is up. An event does not undo what somebody has
-    /// commanded.
+    /// Starts the node of an event again, by hand or because its time is up. An event does not undo a user's command.
     fn bring_back(&self, place: usize, by_hand: bool) -> Result<(), String> {
         let (name, places) = {
             let mut inner = self.shared.inner.lock();
             let now_s = self.now_s(&inner);
             let Some(name) = inner.events[place].node.clone() else { return Ok(()) };
-            // Somebody did so by hand.
+            // A user did so by hand.
             if inner.events[place].start_s.is_some() {
                 return Ok(());
             }
-            // Where a stop was cut short by a kill, the node went twice and comes back once.
+            // If a stop was cut short by a kill, the node went down twice and comes back once.
             let all = inner.events.iter().enumerate();
             let mut places: Vec<usize> =
                 all.filter(|(_, record)| is_open(record, &name)).map(|(place, _)| place).collect();
-            // One that was started in vain and went again has ended with that.
+            // An event whose start failed ended when the node went down again.
             let last = places.last().copied();
             places.retain(|other| {
                 Some(*other) == last || *other == place || !inner.start_failed.contains(other)
             });
-            // An event or command that tried to start it wants it back.
+            // Another event or command that tried to start it wants it back.
             let is_of_others = |&other: &usize| {
                 (other > place || inner.events[other].event.is_none()) && !inner.start_failed.contains(&other)
             };
@@ -480,12 +479,12 @@ impl<'a> NodeDesk<'a> {
         note(&|record, now_s| match &outcome {
             Ok(()) => record.served_s = Some(now_s),
             Err(problem) => {
-                // An event whose time is up just when the measurement ends has nothing to tell.
+                // An event whose time is up just when the measurement ends has nothing to report.
                 if problem != OVER {
                     let before = record.problem.take().map(|before| before + "; ");
                     record.problem = Some(before.unwrap_or_default() + problem);
                 }
-                // It is still away: who starts it again is to be found here.
+                // It is still down: the next start must find it here.
                 (record.start_s, record.process_back_s, record.started_by_hand) = (None, None, false);
             }
         });
@@ -516,7 +515,7 @@ impl<'a> NodeDesk<'a> {
         outcome.map_or_else(NodeReply::failed, |node| NodeReply::Done { node })
     }
 
-    /// The last time that this node went away gets the time at which it came back.
+    /// Records the time at which the node came back in its last event.
     fn start_by_hand(&self, choice: &NodeChoice) -> Result<String, String> {
         let NodeChoice::Named(name) = choice else {
             return Err(format!(
@@ -527,7 +526,7 @@ impl<'a> NodeDesk<'a> {
         let Some(node) = nodes.iter().find(|node| node.name == *name) else {
             return Err(missing_node(choice, &nodes));
         };
-        // One that has ended by itself, too: a start would hide that from the system's health check.
+        // Also for one that ended by itself: a start would hide that from the system's health check.
         if node.condition != NodeCondition::Away {
             return Err(format!("{name} is {}", node.condition));
         }
@@ -542,16 +541,16 @@ impl<'a> NodeDesk<'a> {
         Ok(name.clone())
     }
 
-    /// Before measuring begins it is 0.
+    /// 0 before measuring begins.
     fn now_s(&self, inner: &MutexGuard<'_, NodeDeskState>) -> f64 {
         inner.began.map_or(0.0, |began| began.elapsed().as_secs_f64() / self.time_scale)
     }
 }
 
-/// Whether every node does its part.
+/// Whether every node serves.
 ///
 /// # Errors
-/// Which does not, or why nobody can tell.
+/// The nodes that do not serve, or why this can't be determined.
 pub fn all_serve(nodes: &dyn SystemNodes) -> Result<(), String> {
     let nodes = nodes.list().map_err(|error| error.to_string())?;
     match nodes.iter().find(|node| node.condition != NodeCondition::Serving) {
@@ -560,7 +559,7 @@ pub fn all_serve(nodes: &dyn SystemNodes) -> Result<(), String> {
     }
 }
 
-/// Whether this node went then, and nobody has started it since.
+/// Whether this node went down in this event and was not started since.
 fn is_open(record: &NodeEventRecord, node: &str) -> bool {
     record.node.as_deref() == Some(node) && record.away_s.is_some() && record.start_s.is_none()
 }
@@ -574,7 +573,7 @@ impl Drop for AttendedNodes<'_> {
     }
 }
 
-/// The node that is meant, of those that there are now: one by its name, or the first that serves.
+/// Chooses one of the present nodes: by its name, or the first that serves.
 fn pick(choice: &NodeChoice, nodes: Vec<NodeState>) -> Result<NodeState, String> {
     let found = nodes.iter().position(|node| {
         let serves = node.condition == NodeCondition::Serving || matches!(choice, NodeChoice::Named(_));

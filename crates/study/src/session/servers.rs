@@ -1,4 +1,4 @@
-//! The servers of a session: one as a rule, several where a study has stand-alone ones side by side.
+//! The servers of a session: usually one, or several where a study runs stand-alone ones side by side.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,30 +25,30 @@ pub struct StartedServers {
 }
 
 impl StartedServers {
-    /// Starts a server on each of these, all at the same time.
+    /// Starts a server for each of these, all at the same time.
     pub(super) fn start(
         system: &dyn System,
         grounds: &[(StoragePaths, SystemResources)],
         settings: &SystemSettings,
     ) -> Result<StartedServers, SystemError> {
         let started = on_each(grounds, |(paths, resources)| system.start(paths, resources, settings));
-        // Those that did start end here if one did not.
+        // If one did not start, the others end here.
         let each = started.into_iter().collect::<Result<Vec<_>, _>>()?;
         assert!(!each.is_empty(), "a session has one server at least");
         let parts = grounds.iter().map(|(paths, _)| system.parts(paths, &settings.values)).collect();
         Ok(StartedServers { each, parts })
     }
 
-    /// A connection for a client thread, which has the same server for good.
+    /// A connection for a client thread, which always uses the same server.
     ///
     /// # Errors
     /// When the server can't be connected to.
     pub fn connect(&self, thread: u32) -> Result<Box<dyn Client>, SystemError> {
-        // In turn: the check of a study sees to it that threads divide evenly.
+        // In turn: the check of a study ensures that threads divide evenly.
         self.each[thread as usize % self.each.len()].connect()
     }
 
-    /// The nodes of the only server, where they can go away and come back one by one.
+    /// The nodes of the only server, if they can go down and come back one by one.
     pub fn nodes(&self) -> Option<&dyn SystemNodes> {
         match self.each.as_slice() {
             [only] => only.nodes(),
@@ -56,7 +56,7 @@ impl StartedServers {
         }
     }
 
-    /// Makes what a batch job reads, on the first server.
+    /// Creates the input of a batch job on the first server.
     ///
     /// # Errors
     /// When the job's input can't be made.
@@ -72,7 +72,7 @@ impl StartedServers {
         self.each[0].run_job(job, watch)
     }
 
-    /// Waits until what a batch job left in a cache of the first server's is where it belongs.
+    /// Waits until a batch job's output has left the cache of the first server for its final place.
     ///
     /// # Errors
     /// When it can't be stored.
@@ -80,12 +80,12 @@ impl StartedServers {
         self.each[0].drain_job(job, watch)
     }
 
-    /// Adds to the record of a batch job what the first server tells of it only behind the measured window.
+    /// Adds to the record of a batch job what the first server reports only after the measured window.
     pub fn complete_job(&self, job: &mut JobRecord) {
         self.each[0].complete_job(job);
     }
 
-    /// Checks what a batch job left on the first server.
+    /// Checks the output of a batch job on the first server.
     ///
     /// # Errors
     /// The fault in its output.
@@ -93,7 +93,7 @@ impl StartedServers {
         self.each[0].verify_job(job, watch)
     }
 
-    /// Has the first server's own command load its data; `None` when clients do.
+    /// Lets the first server's own command load its data; `None` when clients do.
     ///
     /// # Errors
     /// When the command fails.
@@ -101,10 +101,10 @@ impl StartedServers {
         self.each[0].load_data(load, watch)
     }
 
-    /// Runs a benchmark of the user's on the first server; `None` when it has none.
+    /// Runs a user's benchmark on the first server; `None` when it has none.
     ///
     /// # Errors
-    /// When the benchmark fails, or a figure of it is missing.
+    /// When the benchmark fails, or one of its metrics is missing.
     pub fn run_benchmark(
         &self,
         benchmark: &BenchmarkRequest,
@@ -113,7 +113,7 @@ impl StartedServers {
         self.each[0].run_benchmark(benchmark, watch)
     }
 
-    /// The processes of all, for accounting.
+    /// The processes of all servers, for accounting.
     pub fn processes(&self) -> Vec<u32> {
         self.each.iter().flat_map(|server| server.processes()).collect()
     }
@@ -128,7 +128,7 @@ impl StartedServers {
         self.each[0].applied_settings()
     }
 
-    /// Where the first server has its copies of the data.
+    /// Where the first server keeps its copies of the data.
     pub fn topology(&self) -> Option<TopologyRecord> {
         self.each[0].topology()
     }
@@ -138,7 +138,7 @@ impl StartedServers {
         &self.parts
     }
 
-    /// Whether all are well.
+    /// Whether all are healthy.
     ///
     /// # Errors
     /// When one has failed.
@@ -146,12 +146,12 @@ impl StartedServers {
         self.each.iter().try_for_each(|server| server.health())
     }
 
-    /// A caller that waits for an answer of one of them gets an error.
+    /// A caller that waits for an answer of a server gets an error.
     pub fn abort(&self) {
         self.each.iter().for_each(|server| server.abort());
     }
 
-    /// Does something that waits for them. At `stop` they are aborted.
+    /// Calls a function that waits for the servers. At `stop` they are aborted.
     pub(super) fn aborted_at<T>(&self, stop: &AtomicBool, act: impl FnOnce() -> T) -> T {
         let abort = || {
             self.abort();
@@ -160,7 +160,7 @@ impl StartedServers {
         end_on_stop(stop, abort, act)
     }
 
-    /// Their figures together: amounts are summed, what is no amount is averaged.
+    /// The metrics of all servers together: amounts are summed, other values are averaged.
     ///
     /// # Errors
     /// When one can't be asked.
@@ -169,7 +169,7 @@ impl StartedServers {
         Ok(together(&each))
     }
 
-    /// Their gauges together.
+    /// The gauges of all servers together.
     ///
     /// # Errors
     /// When one can't be asked.
@@ -178,15 +178,15 @@ impl StartedServers {
         Ok(together(&each))
     }
 
-    /// Brings all of them to the state that measurements start from. It may take minutes: a user who stops meanwhile
-    /// has them ended at once.
+    /// Brings all of them to the state that measurements start from. This may take minutes; a user's stop ends them at
+    /// once.
     pub(super) fn settle(&self, limit: Duration, stop: &AtomicBool) -> Result<(), SessionError> {
         let settle = || on_each(&self.each, |server| server.settle(limit)).into_iter().collect();
         let outcome: Result<(), SystemError> = self.aborted_at(stop, settle);
         if stop.load(Ordering::Relaxed) { Err(SessionError::Stopped) } else { Ok(outcome?) }
     }
 
-    /// Has all of them compact everything while clients go on.
+    /// Makes all of them compact everything while clients go on.
     ///
     /// # Errors
     /// When one can't, or is not done within `limit`.
@@ -194,7 +194,7 @@ impl StartedServers {
         on_each(&self.each, |server| server.compact(limit)).into_iter().collect()
     }
 
-    /// Shuts all of them down in order, and tells of the first that could not.
+    /// Shuts all of them down cleanly, and reports the first failure.
     pub(super) fn stop(self) -> Result<(), SystemError> {
         let stopped = std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -205,7 +205,7 @@ impl StartedServers {
     }
 }
 
-/// Does something for each at the same time, and returns the results in order.
+/// Calls a function for each at the same time, and returns the results in order.
 fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = all.iter().map(|one| scope.spawn(|| act(one))).collect();
@@ -213,7 +213,7 @@ fn on_each<T: Sync, R: Send>(all: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> 
     })
 }
 
-/// Endings of figures that are levels: a sum over servers would mean nothing.
+/// Endings of metrics that are levels: a sum over servers would be meaningless.
 const LEVELS: [&str; 5] = ["_us", "_ms", "_share", "_ratio", "_percent"];
 
 fn together(each: &[BTreeMap<String, f64>]) -> BTreeMap<String, f64> {
@@ -311,7 +311,7 @@ mod tests {
     fn stop_does_not_wait_for_settling_servers() {
         let started = |each: Vec<Box<dyn RunningSystem>>| StartedServers { each, parts: Vec::new() };
         let servers = started(vec![Box::new(Busy::default()), Box::new(Busy::default())]);
-        // The user's wish, not the end that it brings the servers, is what comes of it.
+        // The result must be the user's stop, not the servers' end that it causes.
         let stopped = servers.settle(Duration::MAX, &AtomicBool::new(true));
         assert!(matches!(stopped, Err(SessionError::Stopped)), "{stopped:?}");
         let servers = started(vec![Box::new(Busy::default())]);

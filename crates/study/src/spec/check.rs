@@ -1,4 +1,4 @@
-//! Mistakes that only the whole study shows: whether its parts fit each other.
+//! Mistakes that only the whole study shows: whether its parts fit together.
 
 mod benchmark;
 mod compressed;
@@ -29,29 +29,29 @@ use crate::spec::read::{DataAmount, SectionSites, StorageSite, SystemSite, Workl
 pub(super) use run::check_run;
 pub(super) use short::{check_short, cut_down};
 
-/// Below this no data system keeps to its budget: its program alone needs as much.
+/// Below this no data system stays within its budget: its program alone needs as much.
 const MIN_MEMORY_BYTES: u64 = 32 << 20;
 /// Devices are made in whole units of this.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
 /// A volume's own needs on this machine, regardless of its size: journal, inodes, allocation groups. XFS refuses to be
-/// made on less than 300 MiB (mkfs.xfs(8)); ext4 gets by with less.
+/// created on less than 300 MiB (mkfs.xfs(8)); ext4 needs less.
 const MIN_XFS_VOLUME_BYTES: u64 = 300 << 20;
 const MIN_EXT4_VOLUME_BYTES: u64 = 64 << 20;
 const MIN_BARE_VOLUME_BYTES: u64 = 1 << 20;
 const FILESYSTEM_BYTES: u64 = 100 << 20;
 /// A pool numbers the extents of a volume, 256 KiB each, by 32 bits.
 const MAX_VOLUME_BYTES: u64 = 1 << 50;
-/// Stored bytes over the records' own, at their highest: indexes and checksums for data that is only read;
-/// garbage and a compaction in progress for data that is written, by levels or universally (which rewrites
+/// The highest ratio of stored bytes to the records' own. For data that is only read, it covers indexes and checksums.
+/// For data that is written, it covers garbage and a compaction in progress, by levels or universally (which rewrites
 /// everything at once).
 const ROOM_READ_ONLY: f64 = 1.3;
 const ROOM_WRITTEN: f64 = 1.4;
 const ROOM_UNIVERSAL: f64 = 2.2;
-/// Fewer records than this are no data set.
+/// Fewer records are no realistic data set.
 const MIN_RECORDS: u64 = 1000;
-/// A study beyond this would run for weeks; it is a slip.
+/// A larger study would run for weeks, so it must be a mistake.
 const MAX_CELLS: u64 = 20_000;
-/// So many operations put ten beyond the 99.9th percentile.
+/// This many operations put ten beyond the 99.9th percentile.
 const OPERATIONS_FOR_P999: f64 = 10_000.0;
 
 pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
@@ -71,7 +71,7 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
             visibility::check(system, workload, findings);
             note_data_in_memory(system, workload, sites, findings);
         }
-        // A storage for a role is under no cell of its own, so it is checked by itself further down.
+        // A role's storage configuration has no cells of its own, so it is checked separately below.
         for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
             check_directories(system, storage, findings);
             benchmark::check_storage(system, storage, &sites.workloads, findings);
@@ -111,7 +111,7 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
 fn check_baseline(sites: &SectionSites, findings: &mut Diagnostics) {
     let names: Vec<&str> = sites.storage_names.iter().map(String::as_str).collect();
     match &sites.baseline {
-        // An empty span at the beginning: what is missing has no place to point at.
+        // An empty span at the beginning, since something that is missing has no position.
         None if names.len() > 1 => findings.push(
             Diagnostic::error(
                 0..0,
@@ -181,7 +181,7 @@ fn check_memory(system: &SystemSite, sites: &SectionSites, findings: &mut Diagno
     }
 }
 
-/// The finding about a size of the modelled machine that is too small on this one. `message` has what is left.
+/// The finding about a size of the modelled machine that is too small here. `message` names what is left.
 fn too_small_here(
     span: Range<usize>,
     message: String,
@@ -201,8 +201,8 @@ fn too_small_here(
     }
 }
 
-/// Whether each block device of each storage gets a part of the limit that it can work with. What is enough for the
-/// storage with the most devices is enough for all.
+/// Whether each block device of each storage configuration gets a workable part of the limit. If it is enough for the
+/// storage configuration with the most devices, it is enough for all.
 fn check_dirty_limit(sites: &SectionSites, findings: &mut Diagnostics) {
     let (Some(limit_bytes), Some(span)) = (sites.run.settings.dirty_limit_bytes, &sites.run.dirty_limit_span)
     else {
@@ -215,10 +215,10 @@ fn check_dirty_limit(sites: &SectionSites, findings: &mut Diagnostics) {
         StorageSource::Modelled { .. } | StorageSource::Volume(_) => Some(1),
         StorageSource::Paths(_) | StorageSource::Elsewhere(_) => None,
     };
-    // From the end, so that of equal ones the first is named.
+    // From the end, so that the first of several equal ones is named.
     let limited = sites.storages.iter().rev().filter_map(|site| Some((site, limited_devices(site)?)));
     let Some((storage, devices)) = limited.max_by_key(|(_, devices)| *devices) else { return };
-    // Each node's devices have a limit of their own, as its memory.
+    // Each node's devices have their own limit, like its memory.
     let part = scaled_down(limit_bytes, sites.scale.value.data) / devices.max(1);
     if part >= DEVICE_MIN_BYTES {
         return;
@@ -252,7 +252,7 @@ fn check_integrity(system: &SystemSite, workload: &WorkloadSite, findings: &mut 
     }
 }
 
-/// Values that would be found wrong although they are not, whatever the system.
+/// Values that would be reported wrong although they are correct, whatever the system.
 fn check_filtered_integrity(workload: &WorkloadSite, findings: &mut Diagnostics) {
     let has_scans = workload.all_mixes().iter().any(|mix| asks_for(&mix.value, &[OperationKind::Scan]));
     if let (true, true, Some(filter)) = (checks_integrity(workload), has_scans, &workload.scan_filter) {
@@ -307,7 +307,7 @@ fn check_directories(system: &SystemSite, storage: &StorageSite, findings: &mut 
     }
 }
 
-/// Slow motion slows devices down, and a real one goes its own pace: its figures would come out too fast.
+/// Slow motion slows devices down, but not real ones: their metrics would come out too fast.
 fn check_pace(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let time = sites.scale.value.time;
     if time > 1.0 && !storage.spec.is_modelled() {
@@ -326,7 +326,7 @@ fn check_pace(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagno
     }
 }
 
-/// Whether the filesystem can be made on each volume, and the data be stored in it.
+/// Whether the file system can be created on each volume, and hold the data.
 fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     use OperationKind::{Delete, Insert, ReadModifyWrite, Update};
     let (filesystem, cache) = match &storage.spec.source {
@@ -373,7 +373,7 @@ fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Dia
     }
     let overhead = FILESYSTEM_BYTES.saturating_mul(volumes.len() as u64);
     let room_here = volumes.iter().copied().fold(0, u64::saturating_add).saturating_sub(overhead);
-    // Of a storage per node, as much as all nodes together can hold before the first is full.
+    // For storage per node: as much as all nodes together can hold before the first is full.
     let room_here = (room_here as f64 / nodes::share_of_a_node(storage, sites)) as u64;
     for workload in &sites.workloads {
         jobs::check_room(storage, room_here, workload, scale, findings);
@@ -422,12 +422,12 @@ fn check_volumes(storage: &StorageSite, sites: &SectionSites, findings: &mut Dia
     }
 }
 
-/// Whether its compaction may need room for a second copy of everything.
+/// Whether its compaction may need room for a second copy of all data.
 fn compacts_everything(system: &SystemSpec) -> bool {
     underlay_systems::find(&system.kind).is_some_and(|kind| kind.compacts_everything(&system.settings))
 }
 
-/// A pool may promise more than it has, but not less than the data that comes.
+/// A pool may promise more than it has, but must hold the expected data.
 fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let (StorageSource::Volume(volume), Some(span)) = (&storage.spec.source, &storage.pool_span) else {
         return;
@@ -451,7 +451,7 @@ fn check_pool(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagno
             // The servers' shares come together again in the pool.
             let stored = records.saturating_mul(workload.record_bytes()).saturating_mul(copies);
             let pool_bytes = volume.pool_bytes();
-            // Bytes that don't repeat don't get shorter.
+            // Bytes that don't repeat can't be compressed.
             let shortest = match volume.compress {
                 Some(_) => (stored as f64 * (1.0 - workload.compressibility())) as u64,
                 None => stored,
@@ -517,11 +517,11 @@ fn note_data_in_memory(
     sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
-    // Against published figures, a size that fits in memory is one of the paper's own points.
+    // Next to published figures, a size that fits in memory is one of the paper's own points.
     if sites.reference.is_some() || system.keeps_nothing() {
         return;
     }
-    // A program's own memory holds no data.
+    // A program's own memory holds no stored data.
     let cache_bytes = memory::cache_bytes(system, sites);
     for amount in &workload.amounts {
         let records = amount.value.records(workload.record_bytes());

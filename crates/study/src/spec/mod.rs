@@ -1,5 +1,5 @@
-//! A study: `model` is what it says, as data; `read` makes that of its text, and keeps the place of everything; `check`
-//! holds its parts against each other. Each knows only those before it.
+//! A study: `model` is its contents as data, `read` creates that from its text and keeps all positions, and `check`
+//! compares its parts. Each module knows only the ones before it.
 
 mod check;
 mod model;
@@ -11,16 +11,16 @@ pub use model::*;
 pub use read::{MAX_REPETITIONS, MAX_TIME, STUDY_SECTIONS, read_pool_file, study_schema};
 use read::{MediaReader, ReadFile, StudySections};
 
-/// Which form of a study is asked for.
+/// Which form of a study is requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StudyForm<'a> {
     /// `[short]` is applied.
     pub short: bool,
-    /// `key.path=value` each, in the place of what the text says.
+    /// `key.path=value` each, in place of the value in the text.
     pub overrides: &'a [String],
 }
 
-/// Keys that have another name in `[short]`.
+/// Keys with another name in `[short]`.
 const SHORT_NAMES: [(&str, &str); 6] = [
     ("run.warmup", "warmup"),
     ("run.duration", "duration"),
@@ -33,19 +33,19 @@ const SHORT_NAMES: [(&str, &str); 6] = [
 impl Study {
     /// Reads a study. All its mistakes are found in one go, each with its place in the text.
     ///
-    /// `file_name` is only for the messages; `short` applies the study's `[short]` section. Relative `paths`
-    /// stay relative: to what, the caller decides.
+    /// `file_name` is only for the messages; `short` applies the study's `[short]` section. Relative `paths` stay
+    /// relative, and the caller resolves them.
     ///
     /// # Errors
-    /// A [`Diagnostics`] with at least one error; printing it is all that a caller needs to do. Notes alone
-    /// are no failure: they are in [`Study::notes`].
+    /// A [`Diagnostics`] with at least one error, which a caller only needs to print. Notes alone are no failure: they
+    /// are in [`Study::notes`].
     pub fn parse(file_name: &str, text: &str, short: bool) -> Result<Study, Diagnostics> {
         let none = |_: &str| Err("only media of the catalogue are known here".to_owned());
         Study::parse_with_media(file_name, text, StudyForm { short, overrides: &[] }, &none)
     }
 
-    /// The same for studies that name media by their files: `read_file` gives the text of one, by the name that
-    /// the study gives it.
+    /// The same for studies that name media by their files: `read_file` returns the text of a file by its name in the
+    /// study.
     ///
     /// # Errors
     /// As [`parse`](Study::parse).
@@ -83,8 +83,8 @@ impl Study {
         check::check_short(&shortened, &full, &mut findings);
         let is_short_whole = shortened.is_whole;
         let cut_down = check::cut_down(shortened, full.clone());
-        // Both forms must be sound, so that a mistake in one doesn't wait for the day it is asked for. Without what
-        // could not be read of [short], its form is another one.
+        // Both forms must be sound, so that a mistake in one does not stay hidden until it is used. If a part of
+        // [short] could not be read, its form would be a different one.
         let (sites, other) = match (short, is_short_whole) {
             (true, true) => (cut_down, Some(full)),
             (false, true) => (full, Some(cut_down)),
@@ -96,11 +96,11 @@ impl Study {
             check::check(other, &mut of_other);
         }
         of_other.retain_errors();
-        // Most of them are mistakes of both forms, which sorting leaves once.
+        // Most of them are mistakes of both forms; sorting leaves each once.
         of_other.findings().iter().for_each(|finding| findings.push(finding.clone()));
         findings.sort();
         if findings.has_errors() {
-            // Notes weigh a study that works; among mistakes they would only distract.
+            // Notes are about a study that works; next to mistakes they would only distract.
             findings.retain_errors();
             return Err(findings);
         }

@@ -1,10 +1,10 @@
 //! A study as data: what its TOML says, checked, with every default filled in.
 //!
-//! Sizes, rates and record counts here are those of the *modelled* machine, as the study speaks of them:
-//! nothing is divided by the data scale or the time scale yet. [`Study::bytes_here`] and
-//! [`Study::records_here`] do that. `warmup`, `duration` and what divides them are the exception: they are wall time of
-//! this machine, because the user's patience is not scaled. Only a study that leaves the factor of slow motion open
-//! speaks of modelled time there too, as it can't know what that takes; [`Study::at`] makes wall time of it.
+//! Sizes, rates and record counts here are those of the *modelled* machine, as in the study. They are not divided by
+//! the data scale or the time scale yet. [`Study::bytes_here`] and [`Study::records_here`] do that. `warmup`,
+//! `duration` and the lengths within them are the exception: they are wall time of this machine, because the user's
+//! patience is not scaled. Only a study that leaves the slow-motion factor open has modelled time there too, as its
+//! wall time is still unknown; [`Study::at`] converts it to wall time.
 
 mod find_rate;
 mod memory;
@@ -41,35 +41,36 @@ pub struct Study {
     pub title: Option<String>,
     /// The text it was read from, for the run's own record.
     pub source_toml: String,
-    /// The command line's overrides of that: `scale.data=100`.
+    /// The command line's overrides of the text: `scale.data=100`.
     pub overrides: Vec<String>,
-    /// The name of the storage that ratios are against; always one of `storages`.
+    /// The name of the storage configuration that ratios refer to; always one of `storages`.
     pub baseline: String,
-    /// In the order of the file, never empty; so are the next two.
+    /// In file order, never empty; so are the next two.
     pub systems: Vec<SystemSpec>,
     pub storages: Vec<StorageSpec>,
-    /// Those that a role of a system names: they are under every cell of it, and not compared themselves.
+    /// Storage configurations that roles of a system name. They are used in every cell of it, and not compared
+    /// themselves.
     pub role_storages: Vec<StorageSpec>,
     pub workloads: Vec<WorkloadSpec>,
     /// Faults in a measured cell; may be empty.
     pub faults: Vec<FaultSpec>,
-    /// Nodes that go away while a cell is measured; may be empty.
+    /// Nodes that go down while a cell is measured; may be empty.
     pub events: Vec<EventSpec>,
-    /// The machine that is modelled; without it, a system takes what CPUs this host has.
+    /// The modelled machine; without it, a system uses the CPUs that this host has.
     pub machine: Option<MachineSpec>,
     pub run: RunSettings,
     pub scale: ScaleFactors,
-    /// Its factor of slow motion is this host's to choose: [`at`](Study::at) has it filled in.
+    /// This host chooses the slow-motion factor; [`at`](Study::at) fills it in.
     pub leaves_time_open: bool,
-    /// How many times longer [`at`](Study::at) made the times of [run] and of rates than the study has them.
+    /// The factor by which [`at`](Study::at) lengthened the times of [run] and of rates.
     pub stretch: f64,
-    /// The published figures that `[reference]` names, with the study's own departures from them.
+    /// The published figures that `[reference]` names, with the study's own differences from the paper.
     pub reference: Option<ReferenceTable>,
     /// `[short]` has been applied.
     pub short: bool,
-    /// The media that are files of the user's: each file's name as the study writes it, and its text.
+    /// The media in the user's files: each file's name as written in the study, and its text.
     pub media_files: BTreeMap<String, String>,
-    /// Notes on things that are no mistakes: data that fits in memory, say. May be empty.
+    /// Notes on things that are no mistakes, such as data that fits in memory. May be empty.
     pub notes: Diagnostics,
 }
 
@@ -77,7 +78,7 @@ pub struct Study {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineSpec {
     pub cores: u32,
-    /// To storage that is reached over the network, where that names no `link` of its own.
+    /// The network to remote storage that has no `link` of its own.
     pub network: Option<LinkSpec>,
 }
 
@@ -85,12 +86,12 @@ pub struct MachineSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultSpec {
     pub name: String,
-    /// Modelled time from the beginning of what is measured; so is `duration`, without which it stays to the end.
+    /// Modelled time from the beginning of the measurement; so is `duration`. Without it, the fault stays to the end.
     pub at: Duration,
     pub duration: Option<Duration>,
-    /// All modelled storages when absent.
+    /// All modelled storage configurations when absent.
     pub storage: Option<String>,
-    /// Which of the storage's devices, from 0; all when absent.
+    /// Which of the storage configuration's devices, from 0; all when absent.
     pub device: Option<usize>,
     pub act: FaultAct,
 }
@@ -109,9 +110,9 @@ pub enum FaultAct {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventSpec {
     pub name: String,
-    /// Modelled time from the beginning of what is measured.
+    /// Modelled time from the beginning of the measurement.
     pub at: Duration,
-    /// How long the node is away, in modelled time; without it, it stays away.
+    /// How long the node is down, in modelled time; without it, it stays down.
     pub duration: Option<Duration>,
     pub node: NodeChoice,
     pub how: NodeExit,
@@ -123,17 +124,18 @@ pub struct EventSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemSpec {
     pub name: String,
-    /// The system's own name, as `underlay_systems::find` takes it; the table's name unless `kind` says otherwise.
+    /// The system's own name, as for `underlay_systems::find`; the table's name unless `kind` says otherwise.
     pub kind: String,
     /// The budget of one server on the modelled machine, unscaled: the system's own memory and its page cache.
     pub memory_bytes: u64,
-    /// The memory of its processes, independent of the data: not scaled, and part of the budget beside `memory_bytes`.
+    /// The memory of its processes, independent of the data: not scaled, and part of the budget in addition to
+    /// `memory_bytes`.
     pub fixed_memory_bytes: u64,
-    /// Of each server, which are one system together.
+    /// The nodes of each server, which form one system.
     pub nodes: u32,
     /// Independent servers, each with its own storage and its share of data and load.
     pub servers: u32,
-    /// Its data on a separate storage: the role, and the name of one of [`Study::role_storages`].
+    /// Its data on separate storage: the role, and the name of one of [`Study::role_storages`].
     pub roles: BTreeMap<String, String>,
     /// The system's own settings, accepted by its `check_settings`.
     pub settings: BTreeMap<String, String>,
@@ -146,18 +148,18 @@ pub struct StorageSpec {
     pub source: StorageSource,
     /// Each node of a system has these devices to itself; otherwise all nodes of a server share them.
     pub per_node: bool,
-    /// How many sets of these devices a server has: 1 until a system is known, by [`under`](Self::under).
+    /// The number of sets of these devices per server: 1 until [`under`](Self::under) is called with a system.
     pub nodes: u32,
-    /// How far the kernel reads ahead on its block devices; as far as this host has it when absent. Not scaled:
-    /// requests aren't.
+    /// The kernel's read-ahead on its block devices; this host's default when absent. Not scaled, since requests
+    /// aren't.
     pub read_ahead_bytes: Option<u64>,
-    /// Settings of the system on this storage, which replace the system's own.
+    /// Settings of the system on this storage configuration, which replace the system's own.
     pub settings: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum StorageSource {
-    /// Devices of the catalogue under a filesystem.
+    /// Devices of the catalogue under a file system.
     Modelled {
         devices: Vec<DeviceSpec>,
         layout: StorageLayout,
@@ -167,9 +169,9 @@ pub enum StorageSource {
     },
     /// A volume for each server, cut from a pool by a volume server and reached over a network.
     Volume(PoolVolume),
-    /// Directories on storage that is really there, used as they are.
+    /// Directories on real storage, used as they are.
     Paths(Vec<PathBuf>),
-    /// That of a cluster that runs already, in the study's words.
+    /// The storage of an external cluster, in the study's words.
     Elsewhere(String),
 }
 
@@ -179,7 +181,7 @@ pub struct PoolSpec {
     pub name: String,
     pub devices: Vec<DeviceSpec>,
     pub initial: InitialState,
-    /// The power of a device can be cut on command, which costs a copy of every block written.
+    /// The power of a device can be cut on command, which costs a copy of every written block.
     pub power_cut: bool,
 }
 
@@ -190,11 +192,11 @@ pub struct PoolVolume {
     pub transport: VolumeTransport,
     /// Unscaled.
     pub capacity_bytes: u64,
-    /// Done by the volume server.
+    /// The volume server compresses.
     pub compress: Option<CompressionCodec>,
-    /// Two copies, on two devices of the pool.
+    /// Two copies on two devices of the pool.
     pub mirror: bool,
-    /// A network in modelled time, on top of the way that the bytes really take.
+    /// A network in modelled time, on top of the actual path of the bytes.
     pub link: Option<LinkSpec>,
     pub filesystem: VolumeFilesystem,
 }
@@ -206,7 +208,7 @@ pub enum VolumeTransport {
 }
 
 impl VolumeTransport {
-    /// As a study writes it.
+    /// The name in a study.
     pub fn name(self) -> &'static str {
         match self {
             VolumeTransport::NvmeTcp => "nvme-tcp",
@@ -214,7 +216,7 @@ impl VolumeTransport {
     }
 }
 
-/// One entry of `devices`: `count` equal ones.
+/// One entry of `devices`: `count` equal devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSpec {
     pub medium: CatalogueMedium,
@@ -222,19 +224,19 @@ pub struct DeviceSpec {
     pub count: u32,
     /// Unscaled; the medium's own capacity when absent.
     pub capacity_bytes: Option<u64>,
-    /// How many directories each of them is shown as, under [`StorageLayout::Jbod`]; 1 under any other.
+    /// The number of directories on each of them, under [`StorageLayout::Jbod`]; 1 under any other.
     pub directories: u32,
 }
 
 impl DeviceSpec {
-    /// Unscaled, of each of these devices.
+    /// The unscaled capacity of each of these devices.
     pub(crate) fn capacities(&self) -> impl Iterator<Item = u64> + use<> {
         let capacity_bytes = self.capacity_bytes.unwrap_or(self.medium.capacity_bytes());
         std::iter::repeat_n(capacity_bytes, self.count as usize)
     }
 }
 
-/// How several devices become the directories that a system gets.
+/// How several devices become the directories of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageLayout {
     /// One volume over all devices, which are equal.
@@ -242,15 +244,15 @@ pub enum StorageLayout {
         /// Bytes on one device before the next: a power of two, at least 4096. Not scaled.
         chunk_bytes: u64,
     },
-    /// One volume for each device, of one directory if the device does not say otherwise.
+    /// One volume per device, with one directory unless the device says otherwise.
     Jbod,
-    /// One volume that every device holds all of.
+    /// One volume, held in full by every device.
     Mirror,
     /// One volume, striped where there are several devices, shown as this many directories.
     Split { chunk_bytes: u64, directories: u32 },
 }
 
-/// The layers of each volume of a storage, from the devices up.
+/// The layers of each volume of a storage configuration, from the devices up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeLayers {
     pub cache: Option<Box<CacheSpec>>,
@@ -270,9 +272,9 @@ pub struct CacheSpec {
 /// A network between the storage and the system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// Million bytes a second each way.
+    /// Million bytes per second in each direction.
     pub bandwidth_mb_s: f64,
-    /// One way.
+    /// In one direction.
     pub latency_us: f64,
 }
 
@@ -286,7 +288,7 @@ pub enum VolumeFilesystem {
 }
 
 impl VolumeFilesystem {
-    /// The one that is made; none on bare devices.
+    /// The file system that is created; none on bare devices.
     pub fn made(self) -> Option<&'static str> {
         Some(self.name()).filter(|_| self != VolumeFilesystem::None)
     }
@@ -301,47 +303,47 @@ impl VolumeFilesystem {
     }
 }
 
-/// `[workload.NAME]`: the product of its lists is what runs.
+/// `[workload.NAME]`: the product of its lists runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
     pub name: String,
-    /// Batch jobs instead of requests: everything below is then empty. Empty where it is requests.
+    /// Batch jobs instead of requests: everything below is then empty. Empty for requests.
     pub jobs: Vec<JobSpec>,
-    /// A command of the user's instead of requests.
+    /// A user's command instead of requests.
     pub benchmark: Option<BenchmarkSpec>,
     /// `load`, `a` to `f`, `delete`; never empty.
     pub mixes: Vec<String>,
-    /// Request distributions; empty when each mix uses the one that YCSB gives it.
+    /// Request distributions; empty when each mix uses its YCSB default.
     pub distributions: Vec<String>,
     pub threads: Vec<u32>,
     pub rates: Vec<StudyRate>,
-    /// How the operations of a rate follow one another.
+    /// The arrival process of operations at a rate.
     pub arrivals: ArrivalProcess,
     /// The background load.
     pub beside: Option<BesideSpec>,
-    /// The rate is to be found; `rates` is [`StudyRate::Max`] then.
+    /// The rate is searched for; `rates` is then [`StudyRate::Max`].
     pub find_rate: Option<FindRate>,
     pub sizes: Vec<DataSize>,
     /// Fields of a record, and bytes of one field.
     pub fields: u32,
     pub field_bytes: u32,
-    /// CoreWorkload properties beyond those that have a key of their own.
+    /// CoreWorkload properties without a key of their own.
     pub properties: BTreeMap<String, String>,
     /// The fields' labels, and their readers.
     pub visibility: Option<Visibility>,
-    /// A regular expression: scans leave out, on the servers, what does not match.
+    /// A regular expression: servers leave records that do not match out of scans.
     pub scan_filter: Option<String>,
-    /// The share of the measured time after which the system has to compact everything.
+    /// The share of the measured time after which the system must compact everything.
     pub compact_at: Option<f64>,
 }
 
-/// `beside`: operations that go on beside the measured ones.
+/// `beside`: the background load next to the measured operations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BesideSpec {
-    /// YCSB's, or shares of one's own by the name that spells them out.
+    /// A YCSB mix, or custom shares under the name that spells them out.
     pub mix: String,
     pub threads: u32,
-    /// Of all its threads, on the modelled machine; as many as the system answers when absent.
+    /// The rate of all its threads on the modelled machine; as fast as the system answers when absent.
     pub rate_per_s: Option<f64>,
 }
 
@@ -361,11 +363,11 @@ pub struct JobSpec {
     pub limit: Duration,
 }
 
-/// A benchmark that is a command of the user's: one cell.
+/// A benchmark in the form of a user's command: one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkSpec {
     pub plan: BenchmarkPlan,
-    /// The system's data, on the modelled machine, unscaled; 0 where the study names none.
+    /// The system's data on the modelled machine, unscaled; 0 where the study names none.
     pub data_bytes: u64,
 }
 
@@ -375,10 +377,10 @@ impl BenchmarkSpec {
         self.plan.job.as_deref().filter(|_| self.plan.figures == MetricSource::OfFio)
     }
 
-    /// The plan on a machine that is slower by this factor.
+    /// The plan for a machine that is slower by this factor.
     ///
     /// # Errors
-    /// The option of fio's job that can't be slowed by it.
+    /// The option of the fio job that can't be slowed down by it.
     pub fn plan_at(&self, time: f64) -> Result<BenchmarkPlan, String> {
         let Some(job) = self.fio_job() else { return Ok(self.plan.clone()) };
         let slowed =
@@ -390,7 +392,7 @@ impl BenchmarkSpec {
 /// One size of the data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataSize {
-    /// As the study writes it, `256 GB`; absent when it gave `records`.
+    /// As written in the study, `256 GB`; absent when it gave `records`.
     pub label: Option<String>,
     /// On the modelled machine, unscaled.
     pub records: u64,
@@ -406,32 +408,32 @@ pub struct RunSettings {
     pub repetitions: u32,
     pub seed: u64,
     pub cache: InitialCacheState,
-    /// The way to attach modelled storages, by its name; the best that the host has when absent.
+    /// The attachment of modelled storage, by its name; the best one on the host when absent.
     pub attachment: Option<String>,
-    /// How much of what is written may wait in memory for the devices of one storage of a server, all of them together,
-    /// before writers are held back: on the modelled machine, unscaled. As this machine's kernel has it when absent.
+    /// How much written data may wait in memory for all devices of one storage of a server before writers are held
+    /// back. On the modelled machine, unscaled. The kernel's default on this machine when absent.
     pub dirty_limit_bytes: Option<u64>,
-    /// Whether every operation that is measured is written to a file beside its cell's record.
+    /// Whether every measured operation is written to a file next to its cell's record.
     pub raw: bool,
 }
 
-/// The caches' contents when a cell begins. Both begin with a fresh start of the system on dropped page caches.
+/// The caches' contents when a cell begins. In both cases the system starts anew with a dropped page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialCacheState {
-    /// Nothing: caches fill during the warm-up, at the device's pace.
+    /// Empty: caches fill during the warm-up, at the device's pace.
     Cold,
     /// The result of a long run of the cell's own mix, in fast-forward.
     Warm,
 }
 
 impl Study {
-    /// Whether all storages that it compares are, so that slow motion slows down each of them.
+    /// Whether all compared storage configurations are modelled, so that slow motion slows down each of them.
     pub fn is_modelled(&self) -> bool {
         self.storages.iter().all(StorageSpec::is_modelled)
     }
 
-    /// The study with this factor of slow motion. If it was open, the warm-up, the duration, limits of jobs, and the
-    /// lengths of rates and of a search's steps, which were modelled time until now, become as many times longer.
+    /// The study with this slow-motion factor. If it was open, the warm-up, the duration, limits of jobs, and the
+    /// lengths of rates and search steps were modelled time until now; this multiplies them by the factor.
     pub fn with_slow_motion(&self, time: f64) -> Study {
         let mut study = Study { leaves_time_open: false, ..self.clone() };
         study.scale.time = time;
@@ -457,19 +459,19 @@ impl Study {
         study
     }
 
-    /// The cores of all modelled machines that one system of the study has at a time: those of its largest one.
+    /// The cores of all modelled machines that one system of the study uses at a time, for the largest system.
     pub fn modelled_cores(&self) -> Option<u32> {
         let machine = self.machine?;
         let nodes = self.systems.iter().map(|system| system.servers.saturating_mul(system.nodes)).max();
         Some(machine.cores.saturating_mul(nodes.unwrap_or(1)))
     }
 
-    /// A size of the modelled machine on this one: `bytes / scale.data`, at least 1.
+    /// A size of the modelled machine, scaled to this one: `bytes / scale.data`, at least 1.
     pub fn bytes_here(&self, bytes: u64) -> u64 {
         scaled_down(bytes, self.scale.data)
     }
 
-    /// Whether devices take longer here than they are modelled to, by the study or as the host will choose.
+    /// Whether devices take longer here than modelled, because of the study or of the factor that the host will choose.
     pub(crate) fn is_slowed(&self) -> bool {
         self.leaves_time_open || self.scale.time > 1.0
     }
@@ -486,7 +488,7 @@ impl Study {
 }
 
 impl SystemSpec {
-    /// Settings with the number of nodes, as the system takes it, where there are several.
+    /// Settings with the number of nodes, in the form that the system expects, where there are several.
     pub(crate) fn with_nodes(&self, mut settings: BTreeMap<String, String>) -> BTreeMap<String, String> {
         if self.nodes > 1 {
             settings.insert("nodes".to_owned(), self.nodes.to_string());
@@ -494,13 +496,13 @@ impl SystemSpec {
         settings
     }
 
-    /// Its nodes that can go away and come back one by one; none where its kind is not known.
+    /// Its nodes that can go down and come back one by one; none where its kind is unknown.
     pub fn planned_nodes(&self) -> Vec<PlannedNode> {
         let kind = underlay_systems::find(&self.kind);
         kind.map_or_else(Vec::new, |kind| kind.planned_nodes(&self.with_nodes(self.settings.clone())))
     }
 
-    /// One server's share of something that is asked of all of them together.
+    /// One server's share of an amount for all servers together.
     pub fn share(&self, amount: u64) -> u64 {
         amount / u64::from(self.servers.max(1))
     }
@@ -512,36 +514,36 @@ impl SystemSpec {
 }
 
 impl EventSpec {
-    /// Whether it is for this system, or for all.
+    /// Whether it applies to this system, or to all.
     pub fn concerns(&self, system: &str) -> bool {
         self.system.as_deref().is_none_or(|name| name == system)
     }
 
-    /// Whether its node is planned to be away then.
+    /// Whether its node is planned to be down at this time.
     pub(super) fn is_under_way_at(&self, time: Duration) -> bool {
         time >= self.at && self.duration.is_none_or(|length| time < self.at.saturating_add(length))
     }
 }
 
 impl FaultSpec {
-    /// Whether it is for this storage, or for all.
+    /// Whether it applies to this storage configuration, or to all.
     pub fn concerns(&self, storage: &str) -> bool {
         self.storage.as_deref().is_none_or(|name| name == storage)
     }
 
-    /// Whether devices must be able to lose writes for it.
+    /// Whether it requires devices that can lose writes.
     pub fn needs_arming(&self) -> bool {
         matches!(self.act, FaultAct::PowerCut { .. } | FaultAct::Device(DeviceFault::IgnoreFlushes))
     }
 
-    /// From the beginning of what is measured; absent when it stays.
+    /// From the beginning of the measurement; absent when it stays.
     pub fn ends(&self) -> Option<Duration> {
         self.duration.map(|duration| self.at + duration)
     }
 }
 
 impl StorageSpec {
-    /// Whether programs may address it in sectors of 512 bytes. Nothing of storage that is really there.
+    /// Whether programs may address it in sectors of 512 bytes. None for real storage.
     pub fn has_small_sectors(&self) -> Option<bool> {
         match &self.source {
             StorageSource::Modelled { devices, layers, .. } => {
@@ -554,7 +556,7 @@ impl StorageSpec {
         }
     }
 
-    /// The storage of a server of this system: of all its nodes where each has devices to itself.
+    /// The storage of a server of this system: that of all its nodes where each has its own devices.
     pub(crate) fn under(&self, system: &SystemSpec) -> StorageSpec {
         let nodes = if self.per_node { system.nodes.max(1) } else { 1 };
         StorageSpec { nodes, ..self.clone() }
@@ -565,7 +567,7 @@ impl StorageSpec {
         !matches!(self.source, StorageSource::Paths(_) | StorageSource::Elsewhere(_))
     }
 
-    /// The entries of its modelled devices, of one node where each has its own; of a volume those of its pool.
+    /// The entries of its modelled devices, for one node where each has its own. For a volume, those of its pool.
     pub(crate) fn devices(&self) -> &[DeviceSpec] {
         match &self.source {
             StorageSource::Modelled { devices, .. } => devices,
@@ -574,7 +576,7 @@ impl StorageSpec {
         }
     }
 
-    /// Unscaled, of each modelled device of its entries, and of the cache in front of them.
+    /// The unscaled capacity of each modelled device of its entries, and of the cache in front of them.
     pub(crate) fn device_capacities(&self) -> impl Iterator<Item = u64> + '_ {
         let cache = match &self.source {
             StorageSource::Modelled { layers, .. } => layers.cache.as_ref(),
@@ -584,7 +586,7 @@ impl StorageSpec {
         self.devices().iter().flat_map(DeviceSpec::capacities).chain(of_cache)
     }
 
-    /// Whether it is under a cluster that is already running, and not attached by the study.
+    /// Whether it belongs to an external cluster and is not attached by the study.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.source, StorageSource::Elsewhere(_))
     }
@@ -604,8 +606,8 @@ impl StorageSpec {
 }
 
 impl WorkloadSpec {
-    /// Bytes of one record with its key, by the study's own words: `KEY_BYTES + fields x field_bytes`. Properties
-    /// that draw field lengths or pad keys are not taken into account.
+    /// Bytes of one record with its key, according to the study: `KEY_BYTES + fields x field_bytes`. Properties that
+    /// draw field lengths or pad keys are not taken into account.
     pub fn record_bytes(&self) -> u64 {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
     }

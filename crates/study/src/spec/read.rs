@@ -1,4 +1,4 @@
-//! From a study's text to its sections: mistakes that one section alone shows are reported here.
+//! From a study's text to its sections. Mistakes that a single section shows are reported here.
 
 mod benchmark;
 mod beside;
@@ -55,7 +55,7 @@ const BASELINE: KeyRow<AnyText> = KeyRow::new(
     "The storage that others are compared with; needed where there are several.",
 );
 
-/// A key that is a section, or holds several.
+/// A key that is a section, or contains several.
 const fn group(name: &'static str, schema: fn() -> Value, meaning: &'static str) -> KeyRow<OwnSchema> {
     KeyRow::new(name, OwnSchema(schema), "{}", meaning)
 }
@@ -100,8 +100,7 @@ const STUDY: KeySection = KeySection {
     ],
 };
 
-/// The keys of a study by section, as the reader knows them. Beside those, systems have their settings, and media
-/// their parameters.
+/// The keys of a study by section, as read. In addition, systems have their settings, and media their parameters.
 pub static STUDY_SECTIONS: &[KeySection] = &[
     STUDY,
     system::SYSTEM,
@@ -135,8 +134,8 @@ pub static STUDY_SECTIONS: &[KeySection] = &[
     execution::REFERENCE,
 ];
 
-/// The JSON Schema of a study's file, for editors: which keys there are, what they take, and what they mean. The reader
-/// has the last word, since it knows what goes together.
+/// The JSON Schema of a study's file, for editors: its keys, their values and their meaning. The reader is
+/// authoritative, since it knows which keys go together.
 pub fn study_schema() -> Value {
     let mut schema = STUDY.schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -146,17 +145,17 @@ pub fn study_schema() -> Value {
     schema
 }
 
-/// A study as it was written, before its parts are held against each other.
+/// A study as written, before its parts are compared.
 pub(super) struct StudySections {
     /// `None` only after a mistake.
     pub name: Option<String>,
     pub title: Option<String>,
-    /// Those of the full study.
+    /// The sections of the full study.
     pub sites: SectionSites,
     pub short: ShortOverrides,
 }
 
-/// Reads all sections of a document, in spite of mistakes in them.
+/// Reads all sections of a document, despite mistakes in them.
 pub(super) fn read(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,

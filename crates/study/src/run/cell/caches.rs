@@ -13,8 +13,8 @@ use crate::session::ServerSession;
 use crate::spec::InitialCacheState;
 
 impl RunContext {
-    /// Brings the caches to what the study asks for: empty, or as a long run of this mix would leave them. A warning
-    /// when that could not be done in full.
+    /// Puts the caches into the state that the study asks for: empty, or as after a long run of this mix. Returns a
+    /// warning when that was not fully possible.
     pub(super) fn fill_caches(
         &self,
         plan: &CellPlan<'_>,
@@ -23,7 +23,7 @@ impl RunContext {
         observer: &dyn RunObserver,
         stop: &AtomicBool,
     ) -> Result<Option<String>, CellError> {
-        // Load and delete change the data set: doing them to fill caches would use up what is measured.
+        // Load and delete change the data set, so using them to fill caches would use up the records to measure.
         if plan.study.run.cache == InitialCacheState::Warm && !plan.cell().visits_every_record() {
             let sizes = fill::CellSizes {
                 budget_bytes: plan.budget_bytes,
@@ -38,7 +38,7 @@ impl RunContext {
             let keep = KeptOutputs { images, ..KeptOutputs::default() };
             let filled =
                 drive::drive(&spec, session, &(), observer, stop, DrivePurpose::FillingCaches, keep)?;
-            // The fill wrote faster than the device could: no storage may begin with that debt.
+            // The fill wrote faster than the device could. No measurement may begin with this backlog.
             self.clock.enter(WallPart::Settle);
             observer.live(&LiveCell { phase: "settling".into(), preparing: true, ..LiveCell::default() });
             session.settle(SETTLE_LIMIT, stop)?;

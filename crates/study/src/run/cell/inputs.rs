@@ -1,4 +1,4 @@
-//! The certificate of a cell's inputs: of what its devices were asked for, and of how long its programs compute beside
+//! The certificate of a cell's inputs: the requests to its devices, and the computing time of its programs between
 //! them.
 
 use underlay_record::{InputCertificate, RunRecord};
@@ -7,7 +7,7 @@ use super::callers;
 use crate::run::cell_plan::CellPlan;
 use crate::run::certificate::{CallerKind, own_time_worth_telling};
 
-/// Of a record that has its devices and CPUs; none where nothing is known of any device.
+/// The certificate of a record that has its devices and CPUs; none where nothing is known about any device.
 pub(super) fn certified(
     plan: &CellPlan<'_>,
     record: &RunRecord,
@@ -23,7 +23,7 @@ pub(super) fn certified(
         true => CallerKind::Programs,
         false => callers(plan, open_loop),
     };
-    // The certificate of timing judges the measurement by it from a higher limit on: here it is a value that the study
+    // The certificate of timing judges the measurement by it, with a higher limit. Here it is a value that the study
     // needs and that has no source.
     let own_time = record
         .cpu

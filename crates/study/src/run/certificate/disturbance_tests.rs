@@ -1,4 +1,4 @@
-//! Cells whose figures all look on time but that must not be certified: something stood still, tasks were killed, the
+//! Cells whose metrics all look on time but that must not be certified: a process stalled, tasks were killed, the
 //! storage was not used, or the CPUs had another speed.
 
 use underlay_record::{
@@ -41,7 +41,7 @@ fn measured() -> MeasuredWindow {
     }
 }
 
-/// Of devices that were on time.
+/// Evidence from devices that were on time.
 fn evidence(devices: &[DeviceActivity]) -> CertificateEvidence<'_> {
     CertificateEvidence { devices, ..CertificateEvidence::default() }
 }
@@ -83,7 +83,7 @@ fn certified_pauses(
 
 #[test]
 fn run_stopped_in_window_is_not_faithful() {
-    // A batch job and a command have no measurement of ours.
+    // We take no measurement of our own of a batch job or a command.
     assert_eq!(certified_pauses(&paused(2.2), None, 1.0), doubtful(CheckId::ProcessPauses));
     let requests = measured();
     let closed_loop = |seconds| certified_pauses(&paused(seconds), Some((&requests, false)), 1.0);
@@ -103,7 +103,7 @@ fn pause_making_up_a_tail_is_not_faithful() {
     assert_eq!(at_a_rate(500.0), faithful(), "0.4 ms of modelled time");
 }
 
-/// For any cause of the stall in the warm-up, although nothing stood still in the window.
+/// Covers every cause of a stall in the warm-up, although nothing stalled in the window.
 #[test]
 fn rate_answering_warm_up_backlog_is_not_faithful() {
     let backlog = MeasuredWindow { operations: 150_000, ..measured() };
@@ -164,7 +164,7 @@ fn stopped_search_finds_no_rate() {
     assert_eq!(findings(&searching(paused(0.1), None)), Vec::<String>::new());
     let found = findings(&searching(paused(5.0), None));
     assert!(found.len() == 1 && found[0].starts_with("search: process pauses: "), "{found:?}");
-    // Little beside 50 s of search, and much of a step.
+    // Little compared with 50 s of search, but much of one step.
     let found = findings(&searching(paused(0.4), Some("java (process 7) was stopped for 0.40 s of 1.00 s")));
     assert_eq!(
         found,
@@ -234,7 +234,7 @@ fn fio_off_storage_is_not_faithful_despite_loaded_data() {
     assert_eq!(used(on_roles_only), doubtful(CheckId::StorageUsed), "which are not compared");
 }
 
-/// Of `number_ios=3`, say, which read a file that nobody has in the page cache.
+/// Such as `number_ios=3`, which reads a file that is not in any page cache.
 #[test]
 fn few_fio_requests_to_devices_used_storage() {
     let three = CellTraffic {
@@ -295,7 +295,7 @@ fn slower_cpu_without_allowance_is_another_machine() {
         doubtful(CheckId::CpuSpeed),
         "faster is another machine, too"
     );
-    // Real storage: nothing is given, and to be faster than when all CPUs compute is usual.
+    // On real storage no time is granted, and running faster than with all CPUs busy is usual.
     assert_eq!(judged(cpu(127.0, None, 0.45, 0.6)), doubtful(CheckId::CpuSpeed));
     assert_eq!(judged(cpu(80.0, None, 0.45, 0.6)), faithful());
 }

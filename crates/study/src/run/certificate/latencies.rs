@@ -1,4 +1,4 @@
-//! Whether devices took as long as their models say, and what programs waited for them.
+//! Whether devices took as long as their models require, and how long programs waited for them.
 
 use underlay_record::certificate_metrics::{DELIVERED_P50, DELIVERED_P99, MODELLED_P50, MODELLED_P99};
 use underlay_record::{
@@ -10,18 +10,18 @@ use super::{MEAN_TOLERANCE, slower_remedy, waits};
 
 const P50_TOLERANCE: f64 = 0.10;
 /// The median is compared with the model's at ranks this close to the middle. Half the requests may be writes that a
-/// cache absorbs in 0.1 ms, and half flushes of 8 ms. The median then lies on the edge, where one request moves it by
-/// any amount.
+/// cache absorbs in 0.1 ms, and half may be flushes of 8 ms. The median then lies on the edge, where a single request
+/// moves it by any amount.
 const P50_RANKS: f64 = 0.05;
-/// A late reply in a hundred adds to one operation what its device took longer, which is little beside the wait for a
-/// core: twice the tolerance of the middle.
+/// If one reply in a hundred is late, it delays one operation, which is little compared with the wait for a core. So
+/// the tolerance is twice that of the middle.
 const P99_TOLERANCE: f64 = 0.20;
-/// The path's own cost may be this share of the mean latency that was modelled.
+/// The path cost may be this share of the mean modelled latency.
 const FLOOR_SHARE: f64 = 0.10;
-/// A latency this close to the path's own cost is lost in it; such a difference is no fault of the model.
+/// A latency this close to the path cost is lost in it; such a difference is not an error of the model.
 const FLOOR_SLACK: f64 = 1.0;
 
-/// Over all modelled devices.
+/// The latencies of all modelled devices together.
 pub(super) struct DeviceLatencies {
     modelled: Histogram,
     /// Programs' waits, as far as known.
@@ -41,13 +41,13 @@ impl DeviceLatencies {
                 delivered.merge(got);
             }
         }
-        // The real path cost under the cell's own load, not only the assumed one.
+        // The actual path cost under the cell's own load, not just the assumed one.
         let delivered = path::waited(paths, &delivered).unwrap_or(delivered);
         DeviceLatencies { modelled, delivered, any_modelled }
     }
 
-    /// How late requests are by what this check compares, in modelled time. A few may be late by any amount
-    /// wherever CPU is short, so p99 takes the mean's lateness.
+    /// How late requests are by what this check compares, in modelled time. A few may be late by any amount when CPU
+    /// time is short, so p99 uses the mean's lateness.
     pub(super) fn late_us(&self, check: CheckId) -> Option<f64> {
         match check {
             CheckId::DeviceLatencyMean | CheckId::DeviceLatencyP99 => {
@@ -58,7 +58,7 @@ impl DeviceLatencies {
         }
     }
 
-    /// By how much this check was missed, in modelled time: to see whether it changes with the motion.
+    /// By how much this check was missed, in modelled time. This shows whether it depends on the slow-motion factor.
     pub(super) fn missed_us(&self, check: CheckId) -> Option<f64> {
         match check {
             CheckId::DeviceLatencyP99 => {
@@ -68,7 +68,7 @@ impl DeviceLatencies {
         }
     }
 
-    /// The modelled latency that the delivered median is held against: of those near the middle, the one closest to it.
+    /// The modelled latency to compare the delivered median with: among those near the middle, the one closest to it.
     fn modelled_median_us(&self) -> f64 {
         let quantile_us = |rank: f64| self.modelled.quantile_us(rank);
         self.delivered.quantile_us(0.5).clamp(quantile_us(0.5 - P50_RANKS), quantile_us(0.5 + P50_RANKS))

@@ -1,5 +1,5 @@
-//! Whether a rate was offered as it was asked for: all that was due was sent, and nothing that was due before was
-//! answered instead.
+//! Whether a rate was offered as requested: every operation that was due was sent, and none that was due earlier was
+//! answered in its place.
 
 use underlay_record::pauses::allowed_wall_s;
 use underlay_record::{Check, CheckId, MeasuredWindow};
@@ -7,14 +7,14 @@ use underlay_workload::RunAftermath;
 
 use super::mean_in_flight;
 
-/// Operations that were due and not sent may be this share: the end of the time meets some that wait for a moment.
+/// Operations that were due and not sent may be this share. At the end of the window some always wait for a moment.
 const UNSENT_TOLERANCE: f64 = 0.001;
-/// So many times those in flight on average, and a few more, may be answered beyond what was due: their number is never
-/// the same at both edges.
+/// Answers may exceed the operations that were due by this many times the average in flight, plus a few. The number in
+/// flight is never the same at both edges.
 const BACKLOG_PER_IN_FLIGHT: f64 = 4.0;
 const FEW_OPERATIONS: f64 = 5.0;
-/// Those that wait to be sent count as well, up to this many times the square root of what was due: by so much a number
-/// scatters.
+/// Operations that wait to be sent count as well, up to this many times the square root of the number due, which is how
+/// much the number varies.
 const SCATTER: f64 = 2.0;
 
 pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Check {
@@ -43,9 +43,9 @@ pub(super) fn check(measured: &MeasuredWindow, aftermath: &RunAftermath) -> Chec
         .with_remedy("the system is slower than the rate: lower it, or read the latency as a lower bound")
 }
 
-/// How many more than were due may be answered. A host that is busy for a moment just before the window leaves as much
-/// as one that is so inside: what a single pause may take. Near its limit, a system has a queue, which is never the
-/// same at both edges either.
+/// By how many operations answers may exceed those that were due. A host that is busy just before the window leaves as
+/// much behind as one that is busy within it, so this allows for one pause. Near its limit a system has a queue, which
+/// also differs between the edges.
 fn allowed_backlog(measured: &MeasuredWindow, due: f64) -> f64 {
     let window_s = measured.wall_s.max(f64::MIN_POSITIVE);
     let of_a_pause = allowed_wall_s(1, window_s) / window_s * due;
@@ -56,7 +56,8 @@ fn allowed_backlog(measured: &MeasuredWindow, due: f64) -> f64 {
     of_a_pause.max(of_those_sent).max(of_those_waiting)
 }
 
-/// How many operations were due in the window. Those that failed or were refused have no latency, but for timeouts.
+/// How many operations were due in the window. Operations that failed or were refused have no latency, except for
+/// timeouts.
 fn due(measured: &MeasuredWindow, aftermath: &RunAftermath) -> f64 {
     let throttled: u64 = measured.by_operation.values().map(|stats| stats.throttled).sum();
     let without_latency = (measured.errors + throttled).saturating_sub(aftermath.timed_timeouts);
@@ -69,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// So many reads answered, and so many due, in a window of 4 s. Each took 5 ms.
+    /// This many reads answered, and this many due, in a window of 4 s. Each took 5 ms.
     fn measured(answered: u64, due: u64) -> MeasuredWindow {
         let all_of = |count: u64| {
             let mut histogram = Histogram::default();
@@ -97,7 +98,7 @@ mod tests {
         check(&measured(answered, due), &RunAftermath::default()).passed
     }
 
-    /// A run whose warm-up stood still for 3.9 s answered 3,116 operations at 400 a second in 4 s, and was averaged
+    /// A run that stalled for 3.9 s in its warm-up answered 3,116 operations at 400 a second in 4 s, and was averaged
     /// with the others.
     #[test]
     fn backlog_worked_off_in_window_is_not_offered_rate() {
@@ -121,7 +122,8 @@ mod tests {
         assert!(passes(100_900, 100_000), "less than a hundredth");
     }
 
-    /// Two cores that were busy for 0.15 s as the window of 4 s began: such a pause inside of it is none, either.
+    /// Two cores that were busy for 0.15 s as the window of 4 s began. A pause of this length within the window would
+    /// not matter either.
     #[test]
     fn brief_backlog_of_busy_moment_is_ignored() {
         assert!(passes(4_150, 4_000), "0.15 s at 1,000 a second");
@@ -132,7 +134,7 @@ mod tests {
         assert!(!check(&slow_motion, &RunAftermath::default()).passed, "it took 2 s of this machine's clock");
     }
 
-    /// One thread at nine tenths of what the system can do: nine operations wait on average, and 30 at times.
+    /// One thread at nine tenths of what the system can do: nine operations wait on average, and sometimes 30.
     #[test]
     fn queue_near_limit_may_differ_at_edges() {
         let waiting = |answered, due, each_ns| {

@@ -1,43 +1,44 @@
-//! Whether what programs compute between their requests counts for what it would on the modelled machine.
+//! Whether the think time of programs between their requests matches that on the modelled machine.
 //!
-//! Slow motion stretches the time of devices and not that of a thread that computes: beside its device the thread is
-//! sped up by the factor. Where threads keep all modelled cores busy, the quota holds them back as much, and nothing is
-//! wrong. Where they don't, because there are few of them, an operation is shorter by what its thread computes. The
-//! record tells how much that is: how many cores' worth was computed, and how many requests were waited for meanwhile.
+//! Slow motion stretches the time of devices, but not that of a thread that computes. Relative to its device, the
+//! thread is faster by the factor. Where threads keep all modelled cores busy, the quota slows them down by the same
+//! factor, and nothing is wrong. Where too few threads run for that, an operation is shorter by what its thread
+//! computes. The record shows how much that is: how many cores' worth was computed, and how many requests were waited
+//! for meanwhile.
 
 use underlay_record::{Check, CheckId, CpuRecord, DeviceActivity};
 
-/// Who waits for each answer before it goes on.
+/// The kind of caller that waits for each answer before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerKind {
-    /// So many threads in a closed loop.
+    /// This many threads in a closed loop.
     Threads(u32),
-    /// Programs of the user's, in loops of their own.
+    /// A user's programs, in loops of their own.
     Programs,
-    /// Nobody: requests come at a rate, or tasks do what they do.
+    /// None: requests arrive at a rate, or tasks run independently.
     Nobody,
 }
 
-/// An operation that would take this many times as long is of the program and not of the device.
+/// An operation that would take this many times as long depends on the program more than on the device.
 const LIMIT: f64 = 2.0;
-/// Nothing is said below this: the emulation's own way through the kernel is part of what a system computes.
+/// Below this, nothing is reported: the emulation's own path through the kernel is part of what a system computes.
 const WORTH_TELLING: f64 = 1.25;
-/// Systems whose quota ran out in more of its periods were held back by it.
+/// A system whose quota ran out in more than this share of its periods was held back by it.
 const THROTTLED: f64 = 0.1;
-/// Devices with more writes than this share have somebody who works in the background, for whom nobody waits.
+/// Devices with more writes than this share have background work, which no client waits for.
 const WRITES: f64 = 0.05;
 /// CPU time of the servers' periodic work: Java compiles and collects garbage.
 const HOUSEKEEPING_CPUS: f64 = 0.05;
 
-/// How many times as long an operation would take if threads computed no faster beside their devices than they do; at
-/// the most, since work in the background counts, too. None where that is unknown.
+/// How many times as long an operation would take if threads did not compute faster relative to their devices. This is
+/// an upper bound, since background work counts too. None where it is unknown.
 fn lengthened(
     callers: CallerKind,
     devices: &[DeviceActivity],
     cpu: &CpuRecord,
     time_scale: f64,
 ) -> Option<f64> {
-    // Both of modelled time: how many requests were waited for on average, and how many cores' worth was computed.
+    // Both in modelled time: the mean number of requests waited for, and how many cores' worth was computed.
     let under_way: f64 = devices
         .iter()
         .filter(|device| device.modelled.is_some() && device.duration_s > 0.0)
@@ -48,17 +49,17 @@ fn lengthened(
         CallerKind::Threads(threads) => {
             (f64::from(threads), (cpu.used_at_reference_cpus() - HOUSEKEEPING_CPUS).max(0.0))
         }
-        // As many as were seen to wait or to compute.
+        // As many as were observed to wait or to compute.
         CallerKind::Programs if !is_throttled => {
             (under_way + cpu.used_at_reference_cpus(), cpu.used_at_reference_cpus())
         }
         CallerKind::Programs | CallerKind::Nobody => return None,
     };
-    // A thread that waits for several devices at once waits once.
+    // A thread that waits for several devices at once counts once.
     (in_loops > 0.0).then(|| (under_way.min(in_loops) + used_cpus * time_scale) / in_loops)
 }
 
-/// The same, where it matters.
+/// The same value, where it matters.
 pub(in crate::run) fn worth_telling(
     callers: CallerKind,
     devices: &[DeviceActivity],
@@ -71,8 +72,8 @@ pub(in crate::run) fn worth_telling(
     lengthened(callers, devices, cpu, time_scale).filter(|times| *times >= WORTH_TELLING)
 }
 
-/// Tells it where it matters; fails where more of the operation is the program's than the device's, as far as that is
-/// sure.
+/// Reports it where it matters. Fails where more of the operation depends on the program than on the device, as far as
+/// that is certain.
 pub(super) fn check(
     callers: CallerKind,
     devices: &[DeviceActivity],
@@ -146,14 +147,13 @@ mod tests {
 
     #[test]
     fn single_reader_of_fast_drive_is_mostly_software() {
-        // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us beside
-        // 9.
+        // LMDB on Optane at x48: 9 us of device and as much of page fault would be one in two; here it is 33 us to 9.
         let (passed, times) = judged(CallerKind::Programs, device(0.93, 0), &cpu(0.07, 0.0)).unwrap();
         assert!(!passed && (times - 4.29).abs() < 0.01, "{times}");
         assert!(!judged(CallerKind::Threads(1), device(0.93, 0), &cpu(0.15, 0.0)).unwrap().0);
-        // A server's housekeeping is no client's.
+        // A server's housekeeping does not belong to a client.
         assert_eq!(judged(CallerKind::Threads(1), device(0.93, 0), &cpu(0.04, 0.0)), None);
-        // The same program beside a drive of 2 ms.
+        // The same program with a drive of 2 ms.
         assert_eq!(judged(CallerKind::Programs, device(0.999, 0), &cpu(0.001, 0.0)), None);
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn between_the_two_it_is_told_and_passes() {
         let (passed, times) = judged(CallerKind::Threads(20), device(16.0, 0), &cpu(0.25, 0.0)).unwrap();
         assert!(passed && (times - 1.28).abs() < 1e-9, "{times}");
-        // Eight devices under a stripe, which its one reader waits for together.
+        // Eight devices under a stripe; its one reader waits for them together.
         assert_eq!(judged(CallerKind::Threads(1), device(7.5, 0), &cpu(0.05, 0.0)), None);
     }
 
@@ -180,7 +180,7 @@ mod tests {
         // All data in memory: the quota of 32 cores is one thread's.
         let found = judged(CallerKind::Threads(1), device(0.0, 0), &cpu(0.67, 0.9)).unwrap();
         assert!(!found.0 && found.1 > 25.0, "{found:?}");
-        // Of programs nobody knows how many threads they have.
+        // The number of a program's threads is unknown.
         assert_eq!(judged(CallerKind::Programs, device(0.0, 0), &cpu(0.67, 0.9)), None);
     }
 

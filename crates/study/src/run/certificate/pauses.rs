@@ -1,15 +1,15 @@
-//! Whether everything that a cell depends on ran all the time: the measuring process, the system, the processes that
-//! serve its devices.
+//! Whether everything that a cell depends on kept running: the measuring process, the system, the processes that serve
+//! its devices.
 
 use underlay_record::{Check, CheckId, MeasuredWindow, PauseRecord};
 
 use super::mean_in_flight;
 
-/// A percentile counts from ten operations beyond it on.
+/// A percentile counts only with ten operations beyond it.
 const TOLD_FROM: f64 = 10.0;
-/// Pauses may make up this part of what lies beyond a percentile ...
+/// Pauses may make up this part of the operations beyond a percentile ...
 const TAIL_PART: f64 = 0.5;
-/// ... unless what is there anyway takes twice as long as they do.
+/// ... unless the other operations there take twice as long as they do.
 const TAIL_LENGTH: f64 = 0.5;
 
 /// Whether anything was stopped. `measured` has the latencies, and whether operations come at a rate.
@@ -30,7 +30,7 @@ pub(super) fn stops(
     Check::new(CheckId::ProcessPauses, true, finding).with_extent(stopped_share(record))
 }
 
-/// Something was stopped, as `problem` says.
+/// Something was stopped; `problem` describes it.
 pub(super) fn stopped(record: &PauseRecord, problem: String) -> Check {
     Check::new(CheckId::ProcessPauses, false, problem)
         .with_extent(stopped_share(record))
@@ -41,7 +41,7 @@ fn stopped_share(record: &PauseRecord) -> f64 {
     stopped_wall_s(record) / record.window_wall_s.max(f64::MIN_POSITIVE)
 }
 
-/// Whether the measuring process got a CPU when it wanted one; `slower` is the remedy where slower motion is one.
+/// Whether the measuring process got a CPU when it needed one; `slower` is the remedy where slower motion is one.
 pub(super) fn delays(record: &PauseRecord, slower: &str) -> Check {
     let share = record.own.delayed_share(record.window_wall_s);
     let problem = record.own.delay_problem(record.window_wall_s);
@@ -62,7 +62,7 @@ fn stopped_wall_s(record: &PauseRecord) -> f64 {
     others.fold(record.own.paused_wall_s, f64::max)
 }
 
-/// Pauses that take little of the window may still be all that there is beyond a percentile.
+/// Pauses that take little of the window may still make up everything beyond a percentile.
 fn tail_problem(
     record: &PauseRecord,
     measured: &MeasuredWindow,
@@ -74,9 +74,9 @@ fn tail_problem(
     let longest_us = longest_wall_s(record) * 1e6 / time_scale;
     let operations = measured.operations as f64;
     let hit = match open_loop {
-        // All that were due meanwhile.
+        // All operations that were due meanwhile.
         true => stopped_share(record) * operations,
-        // Those that were in flight.
+        // The operations that were in flight.
         false => mean_in_flight(measured) * pauses as f64,
     };
     let us = &measured.latency.us;

@@ -1,4 +1,4 @@
-//! Whether the system had the CPU time of the modelled machine, and the emulation enough of its own.
+//! Whether the system had the CPU time of the modelled machine, and the emulation had enough of its own.
 
 use std::fmt::Write as _;
 
@@ -6,32 +6,32 @@ use underlay_record::{Check, CheckId, CpuRecord, cpus_in_words};
 
 use crate::machine::SMALL_SHARE;
 
-/// The share of due CPU time that a system may want and not get.
+/// The share of due CPU time that a system may need and not get.
 const LOST_TOLERANCE: f64 = 0.05;
-/// The emulation's CPUs may be this busy, CPU steal included, where nobody knows who waited for them: beyond, they
-/// had no time left. The thread that paces devices spins for the last microseconds before a reply, so that a good part
-/// of it is no work.
+/// The emulation's CPUs may be this busy, CPU steal included, where the callers that waited for them are unknown.
+/// Beyond this they had no time left. The thread that paces devices spins for the last microseconds before a reply, so
+/// a large part of this is not work.
 const EMULATION_LIMIT: f64 = 0.97;
-/// By so much operations may be held up by what waits for the emulation's CPUs, as devices' latencies may be late by on
-/// average. It counts however busy those CPUs were: what comes together waits for its turn on a CPU that is half idle,
-/// too.
+/// Operations may be held up by this share because of waits for the emulation's CPUs; devices' latencies may be late by
+/// as much on average. It counts however busy those CPUs were, since simultaneous requests queue even on a CPU that is
+/// half idle.
 const EMULATION_WAITED_TOLERANCE: f64 = 0.10;
-/// So much of the time the system may wait for CPUs that others have, as devices may be late by so much on average. A
-/// quiet host has 1 to 4 % of it: the kernel's own work on the devices is others' too.
+/// The system may wait for CPUs that others have for this share of the time; devices may be late by as much on average.
+/// A quiet host shows 1 to 4 %, since the kernel's own work on the devices counts as others' too.
 const WAITED_TOLERANCE: f64 = 0.10;
-/// With fewer operations in flight than this, most who wait for the emulation's CPUs hold up none of them: only where
-/// these have no time left as well do they count, and as if there were as many.
+/// With fewer operations in flight than this, most threads that wait for the emulation's CPUs hold up none of them.
+/// They count only where these CPUs have no time left either, and then as if this many operations were in flight.
 const FEW_OPERATIONS: f64 = 0.5;
-/// In so many of its periods a system uses up its quota that is held up by its cores.
+/// A system is limited by its cores if it uses up its quota in more than this share of its periods.
 const MOSTLY: f64 = 0.5;
-/// By so much CPUs may be slower or faster than what the system was given for it.
+/// CPUs may be slower or faster by this much than the speed that the system's CPU time was based on.
 const SPEED_TOLERANCE: f64 = 0.10;
-/// A system that uses less of what it is due, and whose quota runs out in fewer of its periods, waits for something
-/// else than its cores.
+/// A system is limited by something other than its cores if it uses less than this share of its due time, and its quota
+/// runs out in fewer than this share of its periods.
 const USED_BY_CORES: f64 = 0.5;
 const THROTTLED_BY_CORES: f64 = 0.1;
 
-/// Whether the system had exactly its CPUs, and the emulation enough of its own. `in_flight` is the mean number of
+/// Whether the system had exactly its CPUs, and the emulation had enough of its own. `in_flight` is the mean number of
 /// operations that clients waited for, where known. `slower` is the remedy where slower motion is one.
 pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Vec<Check> {
     let is_held = cpu.enforced_by != "none";
@@ -55,13 +55,13 @@ pub(super) fn checks(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> V
     [budget, system].into_iter().chain(speed(cpu)).chain(slices(cpu)).chain(wait).chain([emulation]).collect()
 }
 
-/// Whether a modelled core did what one does on this host at its fastest: the same time on a slower CPU is another
-/// machine.
+/// Whether a modelled core did as much as a core of this host at its fastest. The same time on a slower CPU is a
+/// different machine.
 fn speed(cpu: &CpuRecord) -> Option<Check> {
     let slowdown = cpu.slowdown()?;
     let allowed = cpu.allowed_slowdown.filter(|allowed| *allowed > 0.0);
     let off = slowdown / allowed.unwrap_or(1.0) - 1.0;
-    // Real storage is compared with CPUs that all compute: to be faster than that is usual.
+    // Real storage is compared with CPUs that all compute, so being faster than that is usual.
     let off = if allowed.is_some() { off } else { off.max(0.0) };
     let due_cpus = cpu.due_cpus * allowed.unwrap_or(1.0);
     let holds_up =
@@ -101,16 +101,16 @@ fn slices(cpu: &CpuRecord) -> Option<Check> {
     })
 }
 
-/// Operations' delay by it counts, where that is known: CPUs that are never idle may be so because of programs that use
-/// what the emulation leaves.
+/// Where it is known, the delay of operations counts. CPUs that are never idle may be busy with programs that use what
+/// the emulation leaves.
 fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     let used_share = cpu.emulation_busy_share + cpu.emulation_stolen_share;
     let has_room = used_share <= EMULATION_LIMIT;
     let in_flight = in_flight.filter(|operations| *operations > 0.0);
     let are_few = in_flight.is_some_and(|operations| operations < FEW_OPERATIONS);
     let held_up = cpu.emulation_waiting_threads.zip(in_flight).map(|(threads, operations)| {
-        // A hypervisor takes a CPU from a thread that has it, which is in no account of waiting: on each CPU one, and
-        // of an operation no more than one.
+        // A hypervisor takes a CPU from a running thread, which no account of waiting includes. It affects at most one
+        // thread per CPU, and at most one per operation.
         let stolen = cpu.emulation_stolen_share * operations.min(count_of(&cpu.emulation_cpus));
         (threads + stolen) / operations.max(FEW_OPERATIONS)
     });
@@ -137,7 +137,7 @@ fn emulation(cpu: &CpuRecord, in_flight: Option<f64>, slower: &str) -> Check {
     Check::new(CheckId::EmulationCpu, passed, finding).with_extent(extent).with_remedy(slower)
 }
 
-/// How many CPUs are in a list as the kernel writes it: `1`, `0,2-3`.
+/// The number of CPUs in a list in the kernel's notation: `1`, `0,2-3`.
 pub(super) fn count_of(list: &str) -> f64 {
     let count = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

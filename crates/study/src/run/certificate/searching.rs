@@ -1,5 +1,5 @@
-//! Whether devices and CPUs kept up while the rate was looked for that a cell is measured at: what held the search up
-//! decided the rate.
+//! Whether devices and CPUs kept up during the search for the rate at which a cell is measured. A delay of the search
+//! would have decided the rate.
 
 use underlay_record::{Check, CpuRecord, DeviceActivity, PathRecord, PauseRecord};
 
@@ -12,20 +12,20 @@ pub struct SearchObservation {
     pub paths: Vec<PathRecord>,
     /// Absent where the study names no cores.
     pub cpu: Option<CpuRecord>,
-    /// Who stood still meanwhile: a step that nobody drove fails, and so does its rate.
+    /// Processes that stalled meanwhile. A step without load fails, and so does its rate.
     pub pauses: PauseRecord,
-    /// Processes that stood still in a single step, in words: that is little beside the whole search.
+    /// Processes that stalled in a single step, in words. This is little compared with the whole search.
     pub stopped: Option<String>,
-    /// As many operations were in flight at most.
+    /// The largest number of operations in flight.
     pub threads: u32,
 }
 
-/// Those that failed: where all is well, the measured window tells enough.
+/// The failed checks. Where all passed, the measured window says enough.
 pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slower: &str) -> Vec<Check> {
     let of_devices =
         DeviceLatencies::new(&searching.devices, &searching.paths).checks(&searching.paths, None, time_scale);
-    // How many operations were in flight is not known, but that they were no more than threads: a CPU without any time
-    // left is a doubt, too.
+    // The number of operations in flight is unknown, but it was at most the number of threads. A CPU without any time
+    // left is doubtful too.
     let of_cpus = searching.cpu.iter().flat_map(|cpu| {
         let by_waits = processors::checks(cpu, Some(f64::from(searching.threads)), slower);
         let by_room = processors::checks(cpu, None, slower);
@@ -39,7 +39,7 @@ pub(super) fn failed_checks(searching: &SearchObservation, time_scale: f64, slow
     failed.map(Check::moved_to_search).collect()
 }
 
-/// Over all of the search, or else in one of its steps.
+/// Over the whole search, or in one of its steps.
 fn stops(searching: &SearchObservation) -> Check {
     let whole = pauses::stops(&searching.pauses, None, 1.0);
     match &searching.stopped {

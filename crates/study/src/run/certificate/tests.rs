@@ -56,7 +56,7 @@ fn wrong_values_are_told_apart_from_errors() {
             ..CertificateEvidence::default()
         })
     };
-    // There is an error here, too, and an error alone is no wrong value.
+    // There is an error here too, and an error alone is not a wrong value.
     assert!(failed(&certificate(0)).is_empty());
     let wrong = certificate(2);
     assert_eq!((failed(&wrong), wrong.verdict), (vec![CheckId::CheckedValues], CertificateVerdict::Doubtful));
@@ -89,7 +89,7 @@ fn operations_may_fail_with_nodes_but_acknowledged_stay() {
     assert_eq!(failed(&certificate_of(None, None)), [CheckId::OperationsAnswered]);
     let outside_events = |failed: u64| Some(OutsideOfEvents { operations: 500, failed, under_way: 8 });
     assert!(failed(&certificate_of(outside_events(0), Some(&sound))).is_empty());
-    // Those of each thread that had begun before.
+    // Operations of each thread that had begun before.
     assert!(failed(&certificate_of(outside_events(8), Some(&sound))).is_empty());
     assert_eq!(
         failed(&certificate_of(outside_events(20), Some(&sound))),
@@ -146,7 +146,7 @@ fn path_beyond_allowance_is_late() {
     let as_expected = certificate(30.0);
     assert_eq!((as_expected.verdict, failed(&as_expected)), (CertificateVerdict::Faithful, vec![]));
     assert_eq!(as_expected.metric(&DELIVERED_P50).map(f64::round), Some(1000.0));
-    // 300 µs more on the way, and nobody took them off.
+    // 300 µs more on the path, without compensation.
     let late = certificate(330.0);
     assert_eq!(
         failed(&late),
@@ -289,16 +289,16 @@ fn stolen_time_is_judged_by_what_it_did() {
         failed(&certify_waiting(0.0, 0.5, "cgroup v1", Some(0.09), (0.1, None))),
         Vec::<CheckId>::new()
     );
-    // Beside a program that uses the rest: the question is whether operations, ten at a time, waited.
+    // A background program uses the rest. The question is whether operations, ten at a time, waited.
     let with_background =
         |busy, stolen, threads| certify_waiting(0.0, busy, "cgroup v1", None, (stolen, Some(threads)));
     assert_eq!(failed(&with_background(1.0, 0.0, 0.9)), Vec::<CheckId>::new());
     assert_eq!(failed(&with_background(1.0, 0.0, 1.1)), [CheckId::EmulationCpu]);
-    // However much was stolen: of ten operations it holds up one at a time.
+    // However much was stolen, it holds up only one of ten operations at a time.
     assert_eq!(failed(&with_background(0.8, 0.2, 0.7)), Vec::<CheckId>::new());
     assert_eq!(failed(&with_background(0.8, 0.2, 0.9)), [CheckId::EmulationCpu]);
-    // Clients that all wake up at once wait for one another on a CPU that is half idle: an NVMe drive lost 7 % so, with
-    // a CPU that was busy for 88 %.
+    // Clients that all wake up at once wait for each other on a CPU that is half idle. An NVMe drive lost 7 % this way
+    // on a CPU that was 88 % busy.
     assert_eq!(failed(&with_background(0.78, 0.0, 1.78)), [CheckId::EmulationCpu]);
     assert_eq!(failed(&with_background(0.78, 0.0, 0.64)), Vec::<CheckId>::new());
     // Slower motion holds nobody to anything.
@@ -312,13 +312,13 @@ fn few_operations_are_delayed_only_without_spare_time() {
         let checks = processors::checks(&cpu, Some(operations), "");
         checks.iter().all(|check| check.passed || check.id != Some(CheckId::EmulationCpu))
     };
-    // Threads that wake up now and then wait for one another, and hold up nobody.
+    // Threads that wake up occasionally wait for each other without holding up an operation.
     assert!(passes(0.2, 0.5, 0.0, 0.3));
-    // A program of low priority keeps the CPU busy, and nobody waits for it.
+    // A low-priority program keeps the CPU busy, and no operation waits for it.
     assert!(passes(0.2, 1.0, 0.0, 0.01));
     assert!(!passes(0.2, 1.0, 0.0, 0.06));
     assert!(!passes(0.6, 0.5, 0.0, 0.07));
-    // One operation is held up by what is stolen from one CPU.
+    // CPU steal on one CPU holds up one operation.
     assert!(!passes(1.0, 0.5, 0.12, 0.0) && passes(1.0, 0.5, 0.04, 0.0));
     assert_eq!(["1", "0,2-3", "5-12"].map(processors::count_of), [1.0, 3.0, 8.0]);
     assert_eq!(processors::count_of(""), 1.0);
@@ -353,7 +353,7 @@ fn search_is_delayed_by_waits_for_emulation() {
     assert!(found.len() == 1 && found[0].starts_with("search: emulation CPU"), "{found:?}");
 }
 
-/// Without a device whose requests could tell more.
+/// Without a device whose requests could show more.
 fn mended(certificate: &Certificate) -> Option<String> {
     too_fast(certificate, &[], &[], 4.0, &[]).map(|found| found.finding)
 }
@@ -370,13 +370,13 @@ fn slower_motion_fixes_lateness() {
     let late = certificate_of(&devices, 50_000.0, 0.0);
     let found = too_fast(&late, &devices, &[], 8.0, &[]).unwrap().finding;
     assert!(found.starts_with("device latency mean: modelled 1.000 ms"), "{found}");
-    // Nobody knows what CPU steal did to a system that may have all CPUs.
+    // The effect of CPU steal on a system that may use all CPUs is unknown.
     assert_eq!(mended(&certificate_of(&[device(1000, 1000)], 50_000.0, 0.5)), None);
 }
 
 #[test]
 fn dependent_requests_wait_as_long_in_slower_motion() {
-    // 30 ms of this host's clock at x100: no CPU keeps a request so long on average, but a flush before it does.
+    // 30 ms of wall time at x100: a CPU never delays a request so long on average, but an earlier flush does.
     let devices = [device(1000, 1300)];
     let late = certificate_of(&devices, 50_000.0, 0.0);
     assert_eq!(failed(&late).first(), Some(&CheckId::DeviceLatencyMean));
@@ -384,7 +384,7 @@ fn dependent_requests_wait_as_long_in_slower_motion() {
     assert!(too_fast(&late, &devices, &[], 50.0, &[]).is_some());
 }
 
-/// By its id alone: names decide nothing.
+/// By its id alone: names do not matter.
 fn given_up_for(check: CheckId, time: f64) -> GivenUp {
     GivenUp {
         time,
@@ -409,15 +409,15 @@ fn slowdown_that_did_not_help_is_not_repeated() {
         too_fast(&late, &devices, &[], 12.0, &[earlier])
             .map(|found| (found.check, found.late_us.unwrap().round()))
     };
-    // 300 µs of modelled time, as in faster motion: requests wait for one another. The median is no better.
+    // 300 µs of modelled time, as in faster motion: requests wait for each other. The median is no better.
     let unchanged = given_up(6.0, 310.0);
     assert_eq!(found(&unchanged), Some((CheckId::DeviceLatencyP50, 300.0)));
     let [mean, p50, p99] = [CheckId::DeviceLatencyMean, CheckId::DeviceLatencyP50, CheckId::DeviceLatencyP99]
         .map(|id| GivenUp { check_id: Some(id), ..unchanged.clone() });
     assert_eq!(too_fast(&late, &devices, &[], 12.0, &[&mean, &p50, &p99]), None);
-    // Twice as late before: the host's CPUs, which a slower motion gives more time.
+    // Twice as late before: the cause is the host's CPUs, which have more time in slower motion.
     assert_eq!(found(&given_up(6.0, 600.0)), Some((CheckId::DeviceLatencyMean, 300.0)));
-    // Of the same factor nothing follows, nor of another check.
+    // The same factor proves nothing, nor does another check.
     assert!(found(&given_up(12.0, 300.0)).is_some());
     assert!(found(&GivenUp { check_id: None, ..unchanged }).is_some());
 }
@@ -432,7 +432,7 @@ fn full_emulation_cpu_recurs_at_every_factor() {
     assert_eq!(again(&given_up(extent)), None);
     assert!(again(&given_up(extent * 1.5)).is_some(), "it fell by a third");
     assert!(again(&GivenUp { extent: None, ..given_up(extent) }).is_some(), "an older record");
-    // All of the time is all of it also where half of it would do.
+    // A program that uses all of the time does so even if half would be enough.
     assert!(too_fast(&busy, &[], &[], 4.0, &[&given_up(extent)]).is_some());
 }
 
@@ -444,8 +444,8 @@ fn slower_motion_mends_a_generator_without_headroom() {
     assert!(too_fast(&short, &devices, &[], 4.0, &[]).is_some());
 }
 
-/// Half the requests are absorbed writes, half flushes, and writes have a tail: it reaches the median where one write
-/// more than a half is there.
+/// Half the requests are absorbed writes, half are flushes, and the writes have a tail. It reaches the median as soon
+/// as there is one write more than half.
 #[test]
 fn median_between_modes_is_no_finding() {
     let device = |writes: u64| {
@@ -461,7 +461,7 @@ fn median_between_modes_is_no_finding() {
         let certificate = certificate_of(&[device(writes)], 50_000.0, 0.0);
         assert_eq!(failed(&certificate), Vec::<CheckId>::new(), "{writes} writes");
     }
-    // A median that is late away from any edge still is.
+    // A median that is late away from any edge still counts.
     let mut late = device(2000);
     late.delivered = Some(Histogram::default());
     late.delivered.as_mut().unwrap().record_n_ns(135_000, 2000);
@@ -497,7 +497,7 @@ fn unmeasured_cell_is_never_faithful() {
     let fine =
         MeasuredWindow { throughput_per_s: 1000.0, operations: 1000, latency, ..MeasuredWindow::default() };
     let steady = RunAftermath::default();
-    // Each check below changes one thing of this cell, which passes.
+    // Each check below changes one property of this passing cell.
     assert_eq!(certify_with(&fine, &steady, true).verdict, CertificateVerdict::Faithful);
     assert_eq!(failed(&certify_with(&fine, &steady, false)), [CheckId::MemoryBudget]);
     assert_eq!(
@@ -508,7 +508,7 @@ fn unmeasured_cell_is_never_faithful() {
     assert_eq!(failed(&third_failed), [CheckId::OperationsAnswered]);
     let finding = &third_failed.failed().next().unwrap().finding;
     assert!(finding.starts_with("1500 operations: 500 failed and 0 found no record"), "{finding}");
-    // A client that is lost takes its part of the offered rate with it, so both checks fail.
+    // A lost client takes its part of the offered rate with it, so both checks fail.
     let lost = RunAftermath { lost_threads: 1, unstarted: 9, ..RunAftermath::default() };
     assert_eq!(failed(&certify_with(&fine, &lost, true)), [CheckId::Clients, CheckId::OfferedRate]);
 }

@@ -4,8 +4,8 @@ use underlay_record::{Check, CheckId, thousands_apart};
 
 use crate::run::traffic::CellTraffic;
 
-/// Of what a job of fio says that it moved past the page cache, the devices must have been asked for this share. It is
-/// all of it, and more where a layer copies; what fio does before and behind the measured time comes on top.
+/// The devices must have received this share of what a fio job says it moved past the page cache. Normally they receive
+/// all of it, or more where a layer copies. Requests of fio before and after the measured time come on top.
 const MOVED_SHARE: f64 = 0.9;
 
 pub(super) fn check(traffic: CellTraffic) -> Check {
@@ -19,7 +19,7 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
         past_the_cache_bytes,
         is_shared: _,
     } = traffic;
-    // A job may use its roles' devices as well.
+    // A job may also use the devices of its roles.
     let moved_by_all_bytes = moved_bytes.saturating_add(moved_for_roles_bytes);
     let is_idle = traffic.is_idle();
     let bytes = |count: u64| format!("{} bytes", thousands_apart(&count.to_string()));
@@ -32,7 +32,7 @@ pub(super) fn check(traffic: CellTraffic) -> Check {
                 bytes(moved_by_all_bytes)
             ),
         ),
-        // Few requests are all that was claimed, and those of roles alone are not.
+        // Few requests are fine if that is all the job claims, but requests to roles alone are not.
         Some(claimed) if is_idle && (moved_for_roles_bytes as f64) < claimed as f64 * MOVED_SHARE => (
             true,
             format!(

@@ -1,5 +1,5 @@
-//! Whether programs waited for each kind of request as long as the models say, by the kernel's account of the block
-//! devices.
+//! Whether programs waited for each kind of request as long as the models require, according to the kernel's counters
+//! of the block devices.
 
 use underlay_record::{Check, CheckId, PathRecord, PathWait, latency_in_words};
 
@@ -15,32 +15,32 @@ const KINDS: [(CheckId, WaitsOfKind); 3] = [
     (CheckId::WriteLatencyMean, |path| &path.writes),
     (CheckId::FlushLatencyMean, FLUSHES),
 ];
-/// A kind of request below this share of all, or of all the time waited, decides nothing. Nor does one that is late by
-/// less than this share of that time: a flush that takes 26 µs instead of 22 changes nothing where all else waits for a
-/// disk.
+/// A kind of request below this share of all requests, or of the total waiting time, does not matter. Neither does one
+/// that is late by less than this share of that time. A flush of 26 µs instead of 22 changes nothing where everything
+/// else waits for a disk.
 const JUDGED_SHARE: f64 = 0.01;
-/// The kernel tells its times in whole milliseconds; a difference of two sums is off by less than one for each.
+/// The kernel reports its times in whole milliseconds; a difference of two sums is off by less than one for each.
 const ROUNDING_WALL_US: f64 = 2000.0;
 
-/// A host that is short of CPU keeps requests waiting for milliseconds. Where they wait longer than this on its clock,
-/// they wait for one another: a loop device holds up every request behind a flush until the model has flushed, and slow
-/// motion stretches that as well.
+/// A host that is short of CPU delays requests by milliseconds. Requests that wait longer than this in wall time wait
+/// for each other. A loop device holds up every request behind a flush until the model has flushed, and slow motion
+/// stretches this as well.
 const HOSTS_DELAY_WALL_US: f64 = 25_000.0;
 
 const LOOP: &str = "/dev/loop";
-/// A flush that takes this long on this host's clock keeps others waiting longer than the host does.
+/// A flush that takes this much wall time delays other requests for longer than the host does.
 const LONG_FLUSH_WALL_US: f64 = 5_000.0;
-/// The host delays requests of all kinds alike. Where others are late by this many times as much as flushes, they wait
-/// for flushes.
+/// The host delays requests of all kinds alike. If others are late by this many times as much as flushes, they wait for
+/// flushes.
 const BEHIND_FLUSHES: f64 = 3.0;
 
-/// Whether what is late would be as late in slower motion.
+/// Whether the late requests would be as late in slower motion.
 pub(super) fn is_stretched(paths: &[PathRecord], late_us: f64, time_scale: f64) -> bool {
     late_us * time_scale > HOSTS_DELAY_WALL_US || is_behind_flushes(paths, late_us, time_scale)
 }
 
 fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> bool {
-    // Other attachments pass flushes on as any request.
+    // Other attachments pass flushes on like any request.
     if !paths.iter().any(|path| path.block_device.starts_with(LOOP)) {
         return false;
     }
@@ -52,11 +52,11 @@ fn is_behind_flushes(paths: &[PathRecord], late_us: f64, time_scale: f64) -> boo
         && late_us < flushes.modelled_mean_us
 }
 
-/// Whether what is late in modelled time is about as late as it was in faster motion. A delay by a host's CPUs takes
-/// the same time on its clock and so less modelled time; nearer to that than to no change counts as mended.
+/// Whether the lateness in modelled time is about the same as in faster motion. A delay by the host's CPUs takes the
+/// same wall time, and so less modelled time. A value closer to that than to no change counts as mended.
 pub(super) fn is_unchanged(before_us: f64, before_scale: f64, late_us: f64, time_scale: f64) -> bool {
     let mended = before_scale / time_scale;
-    // Requests that came too early are another matter.
+    // Requests that came too early are a different problem.
     mended < 1.0 && before_us > 0.0 && late_us > 0.0 && late_us > before_us * (1.0 + mended) / 2.0
 }
 
@@ -70,7 +70,7 @@ pub(super) fn remedy(paths: &[PathRecord], late_us: f64, time_scale: f64, slower
     }
 }
 
-/// The lateness of the kind that this check judges, in modelled time.
+/// The lateness of the kind of request that this check judges, in modelled time.
 pub(super) fn late_us(paths: &[PathRecord], check: CheckId) -> Option<f64> {
     let (_, waits_of) = KINDS.into_iter().find(|(id, _)| *id == check)?;
     let wait = over_all(paths, waits_of);
@@ -96,7 +96,7 @@ pub(super) fn checks(paths: &[PathRecord], time_scale: f64, remedy: &str) -> Vec
         .collect()
 }
 
-/// The requests of one kind of all volumes together.
+/// The requests of one kind on all volumes together.
 fn over_all(paths: &[PathRecord], waits_of: WaitsOfKind) -> PathWait {
     let waits = || paths.iter().map(waits_of);
     let requests: u64 = waits().map(|wait| wait.requests).sum();
@@ -113,7 +113,7 @@ fn over_all(paths: &[PathRecord], waits_of: WaitsOfKind) -> PathWait {
     }
 }
 
-/// `slight_us`: so late may each be, as all of them together are then late by little.
+/// `slight_us` is how late each may be, since all of them together then add little.
 fn check(id: CheckId, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: &str) -> Check {
     let PathWait { requests, modelled_mean_us, waited_mean_us, path_mean_us, dated_back_mean_us, .. } = *wait;
     let late_us = waited_mean_us - modelled_mean_us;
@@ -145,7 +145,7 @@ fn check(id: CheckId, wait: &PathWait, slight_us: f64, time_scale: f64, remedy: 
 mod tests {
     use super::*;
 
-    /// 800 µs in the daemon, which dates back 50.
+    /// 800 µs in the daemon, which backdates by 50.
     fn wait(requests: u64, path_mean_us: f64) -> PathWait {
         PathWait {
             requests,
@@ -186,10 +186,10 @@ mod tests {
     fn rare_kind_decides_nothing() {
         let (on_time, rare) = (wait(10_000, 60.0), wait(50, 9000.0));
         assert_eq!(outcome(&[path(on_time, rare, PathWait::default())]).len(), 1);
-        // Nor do writes that a cache absorbs in no time beside seeks.
+        // Nor do writes that a cache absorbs in no time compared with seeks.
         let absorbed = PathWait { modelled_mean_us: 2.0, waited_mean_us: 8.0, ..wait(10_000, 6.0) };
         assert_eq!(outcome(&[path(wait(10_000, 60.0), absorbed, PathWait::default())]).len(), 1);
-        // Alone they do.
+        // On their own they do.
         assert_eq!(
             outcome(&[path(PathWait::default(), absorbed, PathWait::default())]),
             [(CheckId::WriteLatencyMean, false)]
@@ -202,7 +202,7 @@ mod tests {
         let reads = wait(10_000, 60.0);
         let found = checks(&[path(reads, PathWait::default(), flushes)], 8.0, "slower");
         assert!(found[1].passed && found[1].finding.contains("less than 1 %"), "{}", found[1].finding);
-        // 40 µs late each, they are 4 % of it.
+        // Each is 40 µs late, and together they are 4 % of the time.
         let flushes = PathWait { waited_mean_us: 62.0, ..flushes };
         assert_eq!(
             outcome(&[path(reads, PathWait::default(), flushes)])[1],
@@ -224,7 +224,7 @@ mod tests {
         assert!(outcome(&[path(few, PathWait::default(), PathWait::default())])[0].1);
     }
 
-    /// Two milliseconds of the host's clock are nothing unusual, but flushes came back on time.
+    /// Two milliseconds of wall time are usual, but flushes came back on time.
     #[test]
     fn stretched_path_is_found_when_flushes_are_punctual() {
         let flushes = PathWait { modelled_mean_us: 8000.0, waited_mean_us: 8010.0, ..wait(1000, 0.0) };
@@ -239,7 +239,8 @@ mod tests {
         // A busy host delays flushes as well, ...
         let late = PathWait { waited_mean_us: 8150.0, ..flushes };
         assert!(!is_stretched(&[path(PathWait::default(), writes, late)], 174.0, 12.0));
-        // ... those of flash are too short to hold anybody up, and without any there is nothing to wait for.
+        // ... flushes of flash are too short to hold up other requests, and without flushes there is nothing to wait
+        // for.
         let short = PathWait { modelled_mean_us: 40.0, waited_mean_us: 41.0, ..flushes };
         assert!(!is_stretched(&[path(PathWait::default(), writes, short)], 174.0, 12.0));
         assert!(!is_stretched(&[path(PathWait::default(), writes, PathWait::default())], 174.0, 12.0));

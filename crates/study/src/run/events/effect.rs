@@ -1,18 +1,19 @@
-//! A stopped node's effect on clients: before, during and after, and how long until others had taken over.
+//! The effect of a stopped node on clients: before, during and after, and the time until others had taken over.
 
 use underlay_record::{Histogram, NodeEventEffect, NodeEventRecord, NodePhase};
 use underlay_workload::TimelineInterval;
 
 use crate::run::certificate::OutsideOfEvents;
 
-/// Into how many parts an interval of the time series is cut, to tell times finely.
+/// The number of parts in an interval of the time series, so that times are precise.
 pub(crate) const TIMELINE_PARTS: u32 = 10;
-/// Others have taken over when throughput is back at this share of what it was. A node less may well cost a third.
+/// Others have taken over when throughput is back at this share of its earlier value. One node less may well cost a
+/// third.
 const FAILOVER_SHARE: f64 = 0.5;
-/// For so many parts in a row, and on the mean of an interval of the series: a part alone may have few operations.
+/// For this many parts in a row, and on the mean of an interval of the series: a single part may have few operations.
 const STEADY_PARTS: usize = 3;
 
-/// The records with what the timeline shows of them.
+/// Adds to the records what the timeline shows about them.
 pub(crate) fn with_effects(
     mut events: Vec<NodeEventRecord>,
     timeline: &[TimelineInterval],
@@ -25,7 +26,7 @@ pub(crate) fn with_effects(
     events
 }
 
-/// Operations that ended while no node was down; `None` where none went down. `threads` are those of the clients.
+/// Operations that ended while no node was down; `None` where none went down. `threads` are the client threads.
 pub(crate) fn outside_of(
     events: &[NodeEventRecord],
     timeline: &[TimelineInterval],
@@ -52,8 +53,8 @@ pub(crate) fn outside_of(
     Some(outside)
 }
 
-/// When an event was over: its node served again, or went once more without having done so, which the next event tells
-/// of. `None` where it stayed away.
+/// When an event was over: its node served again, or went down once more without serving, which the next event covers.
+/// `None` if it stayed down.
 fn over_s(events: &[NodeEventRecord], place: usize) -> Option<f64> {
     let event = &events[place];
     let went_again = || {
@@ -74,7 +75,7 @@ fn effect(
     let away_s = event.away_s.filter(|&away_s| away_s < end_s)?;
     let back_s = over_s(events, place).map_or(end_s, |over_s| over_s.min(end_s));
     let others = || events.iter().enumerate().filter(|&(other, _)| other != place).map(|(_, other)| other);
-    // Of those that went earlier, what came last: that they were back, or that they went.
+    // The latest change of those that went down earlier: either they came back or they went down.
     let latest_s = |other: &NodeEventRecord| {
         let gone_s = other.away_s.filter(|&gone_s| gone_s < away_s)?;
         Some(other.served_s.filter(|&served_s| served_s <= away_s).unwrap_or(gone_s))
@@ -83,7 +84,7 @@ fn effect(
     let next_s = |other: &NodeEventRecord| other.away_s.filter(|&gone_s| gone_s >= back_s);
     let to_s = others().filter_map(next_s).fold(end_s, f64::min);
     let is_before = |one: &TimelineInterval| one.begin_s >= from_s && one.end_s <= away_s;
-    // A sliver between two events is no time to compare with.
+    // A sliver between two events is too short to compare with.
     let is_long_enough =
         from_s == 0.0 || timeline.iter().filter(|one| is_before(one)).count() >= STEADY_PARTS;
     let before = if is_long_enough { phase(timeline, is_before) } else { None };
@@ -113,7 +114,7 @@ fn phase(timeline: &[TimelineInterval], is_in: impl Fn(&TimelineInterval) -> boo
     })
 }
 
-/// From `away_s` until throughput was `needed_per_s` again for a while; 0 where it was all the time.
+/// The time from `away_s` until throughput was `needed_per_s` again for a while; 0 if it never fell below.
 fn failover_s(timeline: &[TimelineInterval], away_s: f64, needed_per_s: f64, parts: u32) -> Option<f64> {
     if needed_per_s <= 0.0 {
         return None;
@@ -126,7 +127,7 @@ fn failover_s(timeline: &[TimelineInterval], away_s: f64, needed_per_s: f64, par
     };
     let steady = |index: usize| {
         let (few, many) = (index + STEADY_PARTS, index + (parts as usize).max(STEADY_PARTS));
-        // An effect that begins too close to the end may not last.
+        // Throughput that recovers too close to the end may not last.
         let few = timeline.get(index..few)?;
         let many = timeline.get(index..many).unwrap_or(few);
         Some(few.iter().all(|one| is_enough(std::slice::from_ref(one))) && is_enough(many))
@@ -143,7 +144,7 @@ mod tests {
 
     const PARTS: u32 = 4;
 
-    /// Intervals of a second with so many operations, of 1 ms each.
+    /// Intervals of one second with these numbers of operations of 1 ms each.
     fn timeline(counts: &[u64]) -> Vec<TimelineInterval> {
         let interval = |(begin, &count): (u32, &u64)| {
             let mut latency = Histogram::default();
@@ -158,8 +159,7 @@ mod tests {
         NodeEventRecord { away_s: Some(away_s), served_s, ..NodeEventRecord::default() }
     }
 
-    /// Nothing is answered from 2 s to 5 s, and a node was away until 4 s: what fails after that is no more what was
-    /// asked for.
+    /// Nothing is answered from 2 s to 5 s, and a node was down until 4 s: later failures were not requested.
     #[test]
     fn failures_after_recovery_are_counted_apart() {
         let counts = [9, 9, 0, 0, 0, 9];
@@ -220,9 +220,9 @@ mod tests {
         assert_eq!(only(2.5, None, &[90; 12]).failover_s, Some(0.0));
         let never = only(2.5, None, &[90, 90, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!((never.failover_s, never.after, never.during.failed), (None, None, 8));
-        // Throughput that comes in the last moment may not last.
+        // Throughput that recovers at the last moment may not last.
         assert_eq!(only(2.5, None, &[90, 90, 0, 0, 0, 0, 0, 0, 90, 90]).failover_s, None);
-        // A blip is not the end of it.
+        // A short recovery does not end the outage.
         assert_eq!(only(2.5, None, &[90, 90, 0, 0, 90, 0, 0, 90, 90, 90, 90, 90]).failover_s, Some(4.5));
         assert_eq!(only(0.2, None, &[90; 12]).before, None);
         assert_eq!(only(0.2, None, &[90; 12]).failover_s, None);

@@ -1,4 +1,4 @@
-//! The observable state of a running cell: its devices, its budgets, its gauges, its nodes.
+//! The observable state of a running cell: its devices, budgets, gauges and nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,9 +22,9 @@ pub(in crate::run) struct CellSource<'a> {
     plan: &'a CellPlan<'a>,
     session: &'a ServerSession,
     storages: &'a CellStorages,
-    /// The cell's.
+    /// The cell's directory.
     folder: &'a Path,
-    /// Of each server.
+    /// The share of each server.
     share: Option<ServerShare>,
     /// See [`LiveSample::preparing`].
     is_preparing: bool,
@@ -40,7 +40,7 @@ struct PreviousSample {
     cpu: Option<(Instant, CpuSums)>,
 }
 
-/// Of all servers together.
+/// Sums over all servers.
 #[derive(Clone, Copy, Default)]
 struct CpuSums {
     used: Duration,
@@ -69,7 +69,7 @@ impl<'a> CellSource<'a> {
         }
     }
 
-    /// With what is seen of the system while it is measured.
+    /// Adds observations of the system during the measurement.
     pub(in crate::run) fn measured(
         self,
         window: &'a WindowHandle<'a>,
@@ -78,12 +78,12 @@ impl<'a> CellSource<'a> {
         CellSource { window: Some(window), desk, ..self }
     }
 
-    /// Before anything is measured.
+    /// For the time before anything is measured.
     pub(in crate::run) fn preparing(self) -> Self {
         CellSource { is_preparing: true, ..self }
     }
 
-    /// The CPU time of all servers, and where no group counts it, of their processes.
+    /// The CPU time of all servers, or of their processes where no group counts it.
     fn cpu_sums(&self) -> CpuSums {
         let counted: Vec<_> = self.session.cpu_usage().into_iter().flatten().collect();
         let used = match counted.is_empty() {
@@ -112,8 +112,8 @@ impl LiveSource for CellSource<'_> {
 
     fn fill(&self, sample: &mut LiveSample) {
         sample.preparing = self.is_preparing;
-        // One that fails or hangs is not asked again in this cell: nobody may have to wait for it, least of all a user
-        // who stops the run.
+        // Devices that fail or hang are not asked again in this cell. Nothing may have to wait for them, least of all a
+        // user who stops the run.
         let asked = (!self.before.lock().is_silent).then(|| self.storages.glance(self.plan));
         let is_silent = !matches!(asked, Some(Ok(_)));
         let (devices, layers) = asked.and_then(Result::ok).unwrap_or_default();

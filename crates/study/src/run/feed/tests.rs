@@ -3,7 +3,7 @@ use underlay_record::{LiveDevice, NodeExit};
 
 use super::*;
 
-/// Nobody.
+/// An observer that ignores everything.
 struct Deaf;
 
 impl RunObserver for Deaf {
@@ -19,7 +19,7 @@ fn lines(folder: &std::path::Path) -> Vec<FeedEntry> {
     text.lines().filter_map(feed_line).map(|line| line.entry).collect()
 }
 
-/// A device that has a fault for a while, and a node that goes.
+/// A device that has a fault for a while, and a node that goes down.
 #[derive(Default)]
 struct Troubled(Mutex<u32>);
 
@@ -27,7 +27,7 @@ impl LiveSource for Troubled {
     fn fill(&self, sample: &mut LiveSample) {
         let mut asked = self.0.lock();
         *asked += 1;
-        // At the second look it does not answer.
+        // The second time it does not answer.
         if *asked == 2 {
             return;
         }
@@ -63,7 +63,7 @@ fn changes_between_samples_are_reported_once() {
     assert_eq!(count(&|entry| matches!(entry, FeedEntry::Fault { began: false, .. })), 1, "{found:?}");
     assert_eq!(count(&|entry| matches!(entry, FeedEntry::Node { index: 0, .. })), 1, "{found:?}");
     assert!(count(&|entry| matches!(entry, FeedEntry::Sample(_))) >= 3, "{found:?}");
-    // Nobody says that a fault is over because its device did not answer.
+    // A fault is not reported as over just because its device did not answer.
     let over = found.iter().position(|entry| matches!(entry, FeedEntry::Fault { began: false, .. }));
     let before = found[..over.unwrap()].iter().filter(|entry| matches!(entry, FeedEntry::Sample(_)));
     assert_eq!(before.count(), 2, "{found:?}");
@@ -81,7 +81,7 @@ fn feed_continues_after_torn_line_within_its_bound() {
     let message = "x".repeat(MAX_FEED_LINE_BYTES - 200);
     for _ in 0..2 * MAX_FEED_BYTES / message.len() as u64 + 4 {
         feed.notice(&message);
-        // No run tells so much at once that the writer's queue is full.
+        // No run writes so much at once that the writer's queue is full.
         std::thread::sleep(Duration::from_millis(1));
     }
     feed.notice(&"y".repeat(MAX_FEED_LINE_BYTES));
@@ -90,7 +90,7 @@ fn feed_continues_after_torn_line_within_its_bound() {
     let most = MAX_FEED_BYTES + MAX_FEED_LINE_BYTES as u64;
     assert!(length(FEED_FILE) <= most && length(EARLIER_FEED_FILE) <= most);
     let found = lines(folder.path());
-    // A reader that begins here knows what is planned.
+    // A reader that begins here knows the plan.
     assert!(matches!(
         &found[..2],
         [FeedEntry::Begun { .. }, FeedEntry::Planned { total: 3, finished: 1, .. }]
@@ -104,7 +104,7 @@ fn feed_continues_after_torn_line_within_its_bound() {
 
 #[test]
 fn watching_is_told_over_a_time_that_says_something() {
-    // The end of a phase forces a look at once: its share would be of some microseconds.
+    // The end of a phase forces a sample at once: its share would cover only some microseconds.
     let mut cost = just_begun();
     let begun = cost.at;
     assert_eq!(cost.share(), None);
@@ -114,7 +114,7 @@ fn watching_is_told_over_a_time_that_says_something() {
     assert!((0.0..=1.0).contains(&share), "{share}");
 }
 
-/// However long this host takes to come back to it.
+/// Independent of how long this host takes to continue.
 fn just_begun() -> SamplerCost {
     SamplerCost { at: Instant::now() + Duration::from_secs(3600), used: thread_time() }
 }

@@ -1,5 +1,5 @@
-//! Writes the feed's lines on a thread of its own: a file system that hangs, which may be the very one that is
-//! measured, holds up nothing but the feed.
+//! Writes the feed's lines on its own thread. A file system that hangs, perhaps the one under test, delays nothing but
+//! the feed.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,18 +10,19 @@ use std::time::{Duration, Instant};
 use underlay_files::Folder;
 use underlay_record::live::{EARLIER_FEED_FILE, FEED_FILE};
 
-/// Lines that wait; further ones are left out. A sample a second and some events: it is minutes behind by then.
+/// The limit of waiting lines; further ones are dropped. With a sample a second and some events, the writer is minutes
+/// behind by then.
 const MAX_WAITING: usize = 1024;
-/// The end of a run waits so long for its last lines.
+/// How long the end of a run waits for its last lines.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// A file that could not be written is tried again after this time: space may have become free.
+/// A file that could not be written is tried again after this time, since space may have become free.
 const PAUSE: Duration = Duration::from_secs(5);
 
 enum FeedWork {
     Line(Vec<u8>),
     #[cfg(test)]
     Panic,
-    /// The feed written until now becomes the earlier one.
+    /// The feed written so far becomes the earlier one.
     Turn,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct FeedWriter {
 }
 
 impl FeedWriter {
-    /// `None` where there can be no thread, or no file.
+    /// `None` if the thread or the file can't be made.
     pub(super) fn begin(folder: Folder) -> Option<(FeedWriter, u64)> {
         let file = folder.file_to_append(FEED_FILE).ok()?;
         let length_bytes = file.metadata().map_or(0, |found| found.len());
@@ -47,7 +48,7 @@ impl FeedWriter {
         let write = move || {
             let _ends = ends;
             for work in todo {
-                // Nobody may be watching: a bug here, which has been printed, costs a line and not the run.
+                // The feed may have no readers. A bug here has been printed and costs a line, not the run.
                 if catch_unwind(AssertUnwindSafe(|| output.act(work))).is_err() {
                     (output.file, output.failed) = (None, Some(Instant::now()));
                 }
@@ -57,7 +58,7 @@ impl FeedWriter {
         Some(FeedWriter { work: Some(work), ended })
     }
 
-    /// False where too many wait already: it is left out.
+    /// Returns false if too many lines wait already: this one is dropped.
     pub(super) fn line(&self, line: Vec<u8>) -> bool {
         self.put(FeedWork::Line(line))
     }
@@ -94,7 +95,7 @@ impl FeedOutput {
             FeedWork::Panic => panic!("a bug of the writer"),
             FeedWork::Turn => {
                 self.file = None;
-                // Where it can't be moved aside nothing more is written: it would have no bound.
+                // If it can't be moved aside, nothing more is written: the file would grow without bound.
                 self.is_over = self.folder.rename(FEED_FILE, EARLIER_FEED_FILE).is_err();
                 self.failed = None;
             }
@@ -114,7 +115,7 @@ impl FeedOutput {
         let is_written = self.file.as_mut().is_some_and(|file| file.write_all(line).is_ok());
         self.failed = (!is_written).then(Instant::now);
         if !is_written {
-            // Nobody may be watching, and a run goes on without.
+            // The feed may have no readers, and a run goes on without it.
             self.file = None;
         }
     }
@@ -139,13 +140,13 @@ mod tests {
     fn panic_costs_no_later_line() {
         let directory = tempfile::tempdir().unwrap();
         let (writer, _) = FeedWriter::begin(Folder::open(directory.path()).unwrap()).unwrap();
-        // Begins the file anew, which ends the pause behind a failure.
+        // Begins the file anew, which ends the pause after a failure.
         assert!(writer.put(FeedWork::Panic) && writer.turn() && writer.line(b"two\n".to_vec()));
         drop(writer);
         assert_eq!(std::fs::read(directory.path().join(FEED_FILE)).unwrap(), b"two\n");
     }
 
-    /// A pipe that nobody reads takes some lines and then no more, as a file system does that hangs.
+    /// A pipe without a reader takes some lines and then no more, like a file system that hangs.
     #[test]
     fn hanging_reader_blocks_nobody() {
         let directory = tempfile::tempdir().unwrap();

@@ -6,10 +6,10 @@ use underlay_systems::system::{NodePaths, StoragePaths, System};
 use super::*;
 use crate::spec::{StorageSpec, Study, SystemSpec};
 
-/// The first system of a study on its first storage, with directories that are made here.
+/// The first system of a study on its first storage configuration, with directories that are created here.
 struct Stage {
     system: SystemSpec,
-    /// As the system gets them.
+    /// The settings that the system gets.
     settings: BTreeMap<String, String>,
     storage: StorageSpec,
     roles: Vec<(String, StorageSpec)>,
@@ -53,7 +53,7 @@ impl Stage {
         Stage { system: spec, settings, storage, roles, parts }
     }
 
-    /// What a run of it writes of its ground, and its nodes when all of them serve.
+    /// What a run writes about its parts, and its nodes when all of them serve.
     fn told(&self) -> serde_json::Value {
         let roles: Vec<(&str, &StorageSpec)> =
             self.roles.iter().map(|(role, storage)| (role.as_str(), storage)).collect();
@@ -66,7 +66,7 @@ impl Stage {
         let nodes = system(&self.system).planned_nodes(&self.settings).into_iter();
         let state = |node: underlay_systems::nodes::PlannedNode| NodeState {
             name: node.name,
-            // With several, the last is what most of them are: a replica.
+            // With several roles, the last is what most of them are: a replica.
             role: node.roles.last().copied(),
             shards: node.shards.iter().map(|&shard| NodeShard { shard, role: None }).collect(),
             condition: NodeCondition::Serving,
@@ -121,7 +121,7 @@ fn ring_nodes_use_own_devices() {
         ]
     );
     assert_eq!(parts.directories[3].devices, [DeviceId::new("nvme-9300-max.3")]);
-    // Or all share what there is.
+    // Otherwise all share the same storage.
     let parts = Stage::from_study(&study(RING, TWO_DISKS, REQUESTS)).parts;
     assert_eq!(words(&parts)[1], "node2: data on data 1, data on data 2");
 }
@@ -179,12 +179,12 @@ fn several_stand_alone_servers_are_told_apart() {
     let both = put_together("x", vec![directory(1), directory(2)], &[vec![part.clone()], vec![part]]);
     let names: Vec<&str> = both.servers.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names, ["node1 1", "node1 2"]);
-    // Nobody keeps anything with another one.
+    // No server keeps anything together with another one.
     assert_eq!(both.servers[0].keeps, [KeptPart { what: "data".to_owned(), directory: 0 }]);
     assert_eq!(both.servers[1].keeps, [KeptPart { what: "data".to_owned(), directory: 1 }]);
 }
 
-/// What the console's tests draw is what systems tell: `UNDERLAY_WRITE_TOPOLOGIES=1` writes it anew.
+/// The console's tests draw what systems report: `UNDERLAY_WRITE_TOPOLOGIES=1` writes it anew.
 #[test]
 fn recorded_topologies_are_those_of_the_systems() {
     let spark = "[system.spark]\nmemory = \"34 GB\"\nworkers = 2\ndatanodes = 2";

@@ -20,7 +20,7 @@ const PURPOSE: &str = "nodes";
 const SOCKET: &str = "control";
 const POLL: Duration = Duration::from_millis(50);
 
-/// A command: `{"command":"kill","node":"shard1-node2"}`. Instead of a name there may be a choice as in studies.
+/// A command: `{"command":"kill","node":"shard1-node2"}`. A choice as in studies may replace the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NodeCommand {
@@ -30,14 +30,14 @@ pub enum NodeCommand {
     Start { node: String },
 }
 
-/// The answer to one.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum NodeReply {
     Nodes {
         nodes: Vec<NodeState>,
     },
-    /// Which node it was.
+    /// The affected node.
     Done {
         node: String,
     },
@@ -54,7 +54,7 @@ impl NodeReply {
 
 type NodeRequest = (NodeCommand, Sender<NodeReply>);
 
-/// Takes commands until it is dropped.
+/// Accepts commands until it is dropped.
 pub(super) struct NodeControl {
     socket: Option<ControlSocket>,
     folder: Option<OwnFolder>,
@@ -63,8 +63,8 @@ pub(super) struct NodeControl {
 }
 
 impl NodeControl {
-    /// Listens on a socket of this user's alone, which the registry knows, for commands to `desk`. They are carried out
-    /// by threads of `scope`, which end with this.
+    /// Listens on a socket for this user only, registers it, and passes commands to `desk`. Threads of `scope` carry
+    /// them out and end with this.
     ///
     /// # Errors
     /// When the socket can't be made.
@@ -86,9 +86,9 @@ impl NodeControl {
         scope.spawn(move || {
             loop {
                 match receiver.recv_timeout(POLL) {
-                    // A start takes a while, and others may come meanwhile.
+                    // A start takes a while, and other commands may arrive meanwhile.
                     Ok((command, reply)) => drop(scope.spawn(move || {
-                        // Fails only if the asker has gone.
+                        // Fails only if the asker has disconnected.
                         let _ = reply.send(desk.obey(&command));
                     })),
                     Err(RecvTimeoutError::Timeout) if !desk.shared.inner.lock().is_over() => {}
@@ -123,7 +123,7 @@ fn ask(line: &[u8], to: &Mutex<Sender<NodeRequest>>) -> NodeReply {
     answer.recv().unwrap_or_else(|_| over())
 }
 
-/// The sockets of living processes of this user that take commands for nodes, oldest first.
+/// The sockets of this user's living processes that accept commands for nodes, oldest first.
 pub fn controls(registry: &ResourceRegistry) -> Vec<(RegistryOwner, PathBuf)> {
     registry.node_controls().into_iter().filter(|(_, control)| control.exists()).collect()
 }

@@ -2,10 +2,10 @@ use underlay_systems::system::SystemError;
 
 use super::*;
 
-/// Nodes that obey the test; starting takes until it is allowed to end.
+/// Nodes that obey the test; starting takes until the test allows it to end.
 struct Scripted {
     conditions: Mutex<Vec<NodeCondition>>,
-    /// The conditions whenever they were to take down what they have counted.
+    /// The nodes' conditions each time they were asked to record their counts.
     counted: Mutex<Vec<Vec<NodeCondition>>>,
     may_serve: AtomicBool,
     /// Otherwise stopping hangs until the node is killed.
@@ -114,7 +114,7 @@ fn attended(
     desk.events()
 }
 
-/// A start that waits for another node, which nobody can bring back once the measurement is over.
+/// A start that waits for another node, which can't come back once the measurement is over.
 #[test]
 fn start_without_majority_is_abandoned_after_measurement() {
     let nodes = Scripted::new(3);
@@ -136,7 +136,7 @@ fn start_without_majority_is_abandoned_after_measurement() {
     assert_eq!(nodes.conditions.lock()[0], NodeCondition::Away);
 }
 
-/// Stopping needs no other node, and has a limit of its own.
+/// Stopping needs no other node, and has its own limit.
 #[test]
 fn stop_is_not_abandoned_after_measurement() {
     let nodes = Scripted::new(3);
@@ -155,7 +155,7 @@ fn stop_is_not_abandoned_after_measurement() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             wait_until(|| desk.shared.inner.lock().is_over());
-            // So long that it would have been looked at.
+            // Long enough for a check to have happened.
             std::thread::sleep(4 * POLL);
             assert_eq!(nodes.conditions.lock()[0], NodeCondition::Stopping);
             nodes.kill("node1").unwrap();
@@ -189,7 +189,7 @@ fn node_stop_and_return_are_recorded() {
     assert_eq!(nodes.list().unwrap()[0].condition, NodeCondition::Serving);
 }
 
-/// Counting may take until the end: nobody goes then.
+/// Counting may take until the end: no node goes down then.
 #[test]
 fn event_still_counting_at_end_stops_no_node() {
     let nodes = Scripted::new(1);
@@ -253,7 +253,7 @@ fn killed_node_is_started_again() {
     let stops = hanging_stop(&nodes);
     let events = attended(&nodes, &[stops], |desk, _| {
         wait_until(|| first_condition(&nodes) == NodeCondition::Stopping);
-        // As a system does with one that takes too long.
+        // As a system does with a node that takes too long.
         nodes.away("node1").unwrap();
         wait_until(|| desk.events()[0].served_s.is_some());
     });
@@ -274,7 +274,7 @@ fn event_does_not_start_node_killed_by_hand() {
         wait_until(|| desk.events()[0].problem.as_ref().is_some_and(|problem| problem.ends_with(message)));
         assert_eq!(first_condition(&nodes), NodeCondition::Away);
         assert!(desk.events().iter().all(|event| event.ended_s.is_some() && event.start_s.is_none()));
-        // Who has sent it away may well start it.
+        // The process that took it down may start it.
         assert_eq!(desk.obey(&NodeCommand::Start { node: node() }), NodeReply::Done { node: node() });
     });
     assert!(events.len() == 2 && events.iter().all(|event| event.served_s.is_some()), "{events:?}");
@@ -369,7 +369,7 @@ fn missing_node_is_restored_when_needed() {
     });
     assert_eq!((restored, found, all_serve(&nodes)), (Ok(()), 7, Ok(())));
 
-    // The desk reports a node that does not come up, and that it is missing.
+    // The desk reports that a node does not come up, and that it is missing.
     attended(&nodes, &[event("node2", None)], |desk, _| wait_until(|| !desk.events().is_empty()));
     nodes.may_serve.store(false, Ordering::SeqCst);
     let (restored, ()) = desk.restore_while(&stop, || {
@@ -380,7 +380,7 @@ fn missing_node_is_restored_when_needed() {
     assert!(all_serve(&nodes).is_err());
 }
 
-/// The second fault: a node that comes back no more keeps none behind it away.
+/// The second fault: a node that does not come back must not keep later ones down.
 #[test]
 fn node_staying_away_delays_no_other() {
     let nodes = Scripted::new(3);

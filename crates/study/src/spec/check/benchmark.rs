@@ -1,5 +1,5 @@
-//! Benchmarks of the user's: whether the systems are programs that commands start, and whether they use the storage
-//! under test.
+//! A user's benchmarks: whether the systems are programs that commands start, and whether they use the storage under
+//! test.
 
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_systems::benchmark::fio;
@@ -14,7 +14,7 @@ const BLOCK_BYTES: u64 = underlay_storage::paced::BLOCK_BYTES as u64;
 /// Placeholders that need a file system.
 const IN_FILES: [&str; 3] = ["data", "wal", "temp"];
 
-/// Whether a system takes a workload of commands, and has one where it takes nothing else.
+/// Whether a system accepts a workload of commands, and has one if it accepts nothing else.
 pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
     let Some(capabilities) = system.capabilities else { return };
     if capabilities.by_command
@@ -59,7 +59,8 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
 /// Placeholders for the storage under test in a command.
 const ON_STORAGE: [&str; 4] = ["data", "device", "wal", "temp"];
 
-/// Whether any command of a system or of its workload names the storage: what runs elsewhere says nothing of it.
+/// Whether any command of a system or of its workload names the storage: a command that runs elsewhere says nothing
+/// about it.
 pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findings: &mut Diagnostics) {
     let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
     else {
@@ -69,10 +70,10 @@ pub(super) fn note_elsewhere(system: &SystemSite, workload: &WorkloadSite, findi
         return;
     }
     let plan = &benchmark.spec.plan;
-    // Nothing reads the data of `prepare` and `load` by itself.
+    // `prepare` and `load` create data that nothing reads by itself.
     let [start, script] = ["start", "script"].map(|key| system.spec.settings.get(key).map(String::as_str));
     let mut shell_texts = [Some(plan.run.as_str()), start].into_iter().flatten().map(ShellScript::read);
-    // A job and a script may be in any language, most of which have comments as a shell has them.
+    // A job and a script may be in any language; most have comments like a shell's.
     let mut other_texts = [plan.job.as_deref(), script].into_iter().flatten().map(without_comments);
     if shell_texts.any(|script| script.texts().any(names_storage))
         || other_texts.any(|text| names_storage(&text))
@@ -94,7 +95,7 @@ fn names_storage(text: &str) -> bool {
         || ON_STORAGE.iter().any(|word| placeholders::has(text, word) || has_variable(text, word))
 }
 
-/// A text without the lines, and the ends of lines, that a `#` or a `;` makes comments of.
+/// A text without the lines and line ends that a `#` or a `;` turns into comments.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| {
         let is_comment = line.trim_start().starts_with(['#', ';']);
@@ -104,7 +105,7 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<String>>().join("\n")
 }
 
-/// Whether fio's own clock may be slower than that of the modelled machine.
+/// Whether fio's own clock may be slower than the modelled machine's.
 fn is_slow(sites: &SectionSites) -> bool {
     sites.leaves_time_open() || sites.scale.value.time > 1.0
 }
@@ -123,8 +124,8 @@ pub(super) fn note_system_clocks(system: &SystemSite, sites: &SectionSites, find
     }
 }
 
-/// Notes on fio options that slow motion does not change in a command and its job, and on files elsewhere that they
-/// name.
+/// Notes on fio options that slow motion does not change in a command and its job, and on files outside the storage
+/// that they name.
 pub(super) fn note_clocks(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let is_slow = is_slow(sites);
     let Some(benchmark) = workload.benchmark.as_ref().filter(|benchmark| benchmark.spec.fio_job().is_none())
@@ -143,14 +144,14 @@ pub(super) fn note_clocks(workload: &WorkloadSite, sites: &SectionSites, finding
             findings.push(Diagnostic::note(place, doubt.message, doubt.advice));
         }
     } else {
-        // A script, perhaps.
+        // Perhaps a script.
         for doubt in fio::doubts(job).into_iter().filter(counts) {
             findings.push(Diagnostic::note(job_span.clone(), doubt.message, doubt.advice));
         }
     }
 }
 
-/// Whether a job of fio can be had at the factor that the study gives.
+/// Whether a fio job supports the factor that the study gives.
 pub(super) fn check_factor(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(benchmark) = &workload.benchmark else { return };
     let Some(job) = benchmark.spec.fio_job().filter(|_| !sites.leaves_time_open()) else { return };
@@ -169,18 +170,18 @@ fn is_bare(storage: &StorageSite) -> bool {
     filesystem == VolumeFilesystem::None
 }
 
-/// Whether a script uses the variable of a placeholder, and not only one that begins alike.
+/// Whether a script uses the variable of a placeholder, and not just one with the same beginning.
 fn has_variable(script: &str, placeholder: &str) -> bool {
     let variable = format!("UNDERLAY_{}", placeholder.to_ascii_uppercase());
     names_whole(script, &variable)
 }
 
-/// Whether a script goes through all variables of placeholders by what their names begin with.
+/// Whether a script goes through all placeholder variables by their common prefix.
 fn has_all_variables(script: &str) -> bool {
     names_whole(script, "UNDERLAY_")
 }
 
-/// Whether a word stands in a text and no longer one in its place.
+/// Whether a word occurs in a text, and not only as part of a longer one.
 fn names_whole(text: &str, word: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices(word).any(|(place, found)| ends(&text[place + found.len()..]))
@@ -195,7 +196,7 @@ pub(super) fn check_role(storage: &StorageSite, findings: &mut Diagnostics) {
     }
 }
 
-/// Whether commands ask for what a storage has: directories of a file system, or a block device without one.
+/// Whether commands use what a storage configuration has: directories of a file system, or a block device without one.
 pub(super) fn check_storage(
     system: &SystemSite,
     storage: &StorageSite,
@@ -217,7 +218,7 @@ pub(super) fn check_storage(
         return;
     }
     let settings = storage.spec.settings_of(&system.spec);
-    // A script gets all of them as variables, and nobody knows which it uses.
+    // A script gets all of them as variables, and which ones it uses is unknown.
     let of_the_system = settings.iter().filter(|(key, _)| *key != "script").map(|(_, text)| text.as_str());
     let benchmarks = workloads.iter().filter_map(|workload| workload.benchmark.as_ref());
     let of_workloads = benchmarks.flat_map(|benchmark| {

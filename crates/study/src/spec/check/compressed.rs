@@ -1,12 +1,13 @@
-//! How much shorter data is where it is stored.
+//! How much smaller data is where it is stored.
 
 use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
-/// The share of repeated bytes that compression leaves: headers of blocks, and references to matches.
+/// The share of repeated bytes that remains after compression: headers of blocks, and references to matches.
 const LEFT_OF_REPEATS: f64 = 0.1;
 
-/// Bytes that a workload's records take on this storage, over their own bytes: 1 where one of the study's systems
-/// stores them as they are. Data that a layer below the file system compresses takes its full room in the file system.
+/// The bytes that a workload's records take on this storage configuration, relative to their own: 1 where one of the
+/// study's systems stores them unchanged. Data that a layer below the file system compresses takes its full room in the
+/// file system.
 pub(super) fn stored_share(storage: &StorageSite, workload: &WorkloadSite, sites: &SectionSites) -> f64 {
     match sites.systems.iter().all(|system| compresses(storage, system)) {
         true => 1.0 - workload.compressibility() * (1.0 - LEFT_OF_REPEATS),

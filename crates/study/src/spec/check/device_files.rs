@@ -1,15 +1,16 @@
-//! The files that devices are on this machine: whether its file system can have them as large.
+//! The files behind devices on this machine: whether its file system supports their size.
 
 use underlay_config::{Diagnostic, Diagnostics, units};
 
 use crate::spec::model::scaled_down;
 use crate::spec::read::{SectionSites, StorageSite};
 
-/// The largest file of ext4 with its usual blocks of 4 KiB: 2^32 of them, less one (Linux kernel documentation, ext4,
+/// The largest file of ext4 with its usual blocks of 4 KiB: 2^32 blocks minus one (Linux kernel documentation, ext4,
 /// "Blocks").
 const MAX_EXT4_FILE_BYTES: u64 = (1 << 44) - 4096;
 
-/// Where the images will be is not known yet, so this is a note. The run refuses what its file system does not take.
+/// The location of the images is not known yet, so this is a note. The run refuses files that are too large for its
+/// file system.
 pub(super) fn note_large(storage: &StorageSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let largest_bytes = storage.spec.device_capacities().max().unwrap_or(0);
     let here_bytes = scaled_down(largest_bytes, sites.scale.value.data);

@@ -1,4 +1,4 @@
-//! Events: whether each meets a node, in time, and what will happen.
+//! Events: whether each meets a node, in time, and its consequences.
 
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use underlay_record::{NodeChoice, NodeRole, NodeShard};
@@ -50,7 +50,7 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
         .collect();
     if of_several.is_empty() {
         // An unknown kind of system has been reported, and so has a wrong setting, without which there might be nodes.
-        // One that could not be read might have some, too.
+        // A system that could not be read might have nodes, too.
         let is_understood = |system: &&SystemSite| {
             let settings = system.spec.with_nodes(system.spec.settings.clone());
             let kind = underlay_systems::find(&system.spec.kind);
@@ -67,7 +67,7 @@ fn check(site: &EventSite, sites: &SectionSites, findings: &mut Diagnostics) {
     }
 }
 
-/// That the systems have no nodes that could go away one by one.
+/// Reports that the systems have no nodes that could go down one by one.
 fn report_no_nodes(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
     let names: Vec<String> =
         concerned.iter().map(|system| format!("[system.{}]", system.spec.name)).collect();
@@ -94,7 +94,7 @@ fn report_no_nodes(site: &EventSite, concerned: &[&SystemSite]) -> Diagnostic {
     Diagnostic::error(span, message, "expected a system whose nodes can go away one by one").with_help(help)
 }
 
-/// The systems that can have several nodes, by the setting that says how many.
+/// The systems that can have several nodes, with the setting for their number.
 fn help_with_nodes() -> String {
     let has_datanodes = |system: &&dyn System| {
         let capabilities = system.capabilities();
@@ -143,7 +143,7 @@ fn check_for(
         let shards: Vec<NodeShard> = node.shards.iter().map(|&shard| NodeShard { shard, role }).collect();
         spec.node.allows(&node.name, role, &shards)
     };
-    // Roles are taken while the system runs: a node fits if it may have one that the event names.
+    // Roles are taken while the system runs: a node fits if it may have one of the event's roles.
     let fits = |node: &PlannedNode| match node.roles {
         [] => allows(node, None),
         roles => roles.iter().any(|role| allows(node, Some(*role))),
@@ -171,8 +171,8 @@ fn check_for(
     });
 }
 
-/// Notes the effect on clients where more nodes are down at once than the system can do without. That is allowed: it is
-/// what people try.
+/// Notes the effect on clients where more nodes are down at once than the system can do without. Users try this on
+/// purpose, so it is allowed.
 fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let nodes = system.spec.planned_nodes();
     let Some(kind) = underlay_systems::find(&system.spec.kind).filter(|_| !nodes.is_empty()) else { return };
@@ -181,7 +181,7 @@ fn note_what_happens(system: &SystemSite, sites: &SectionSites, findings: &mut D
         let message = format!("[system.{}]: {caution}", system.spec.name);
         findings.push(Diagnostic::note(system.key_span.clone(), message, "this system"));
     }
-    // With a node that has copies of several shards all of these lack one.
+    // If a node has copies of several shards, all of these lack one.
     let has_one_each = nodes.iter().all(|node| node.shards.len() == 1);
     let shard_of = |spec: &EventSpec| match &spec.node {
         _ if !has_one_each => None,

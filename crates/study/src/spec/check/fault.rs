@@ -9,7 +9,7 @@ use underlay_storage::faults::ByteExtent;
 use crate::spec::model::{DeviceSpec, FaultAct, StorageSource};
 use crate::spec::read::{FaultSite, SectionSites, StorageSite};
 
-/// That something begins while it is measured.
+/// Checks that something begins during the measurement.
 pub(super) fn check_time(
     title: &str,
     time: Duration,
@@ -17,8 +17,8 @@ pub(super) fn check_time(
     sites: &SectionSites,
     findings: &mut Diagnostics,
 ) {
-    // A duration that could not be read has a finding of its own, and nobody knows whether this one would be right.
-    // And how long a batch job takes is not known before.
+    // A duration that could not be read has its own finding, and this time can't be judged without it. The length of a
+    // batch job is not known in advance.
     if !sites.run.has_duration || sites.workloads.iter().all(|workload| workload.is_batch) {
         return;
     }
@@ -39,7 +39,7 @@ pub(super) fn check_time(
     });
 }
 
-/// Mistakes that only the whole study shows: whether the fault meets a device, in time.
+/// Mistakes that only the whole study shows: whether the fault meets a device in time.
 pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let FaultSite { spec, .. } = site;
     check_time(&format!("[fault.{}]", spec.name), spec.at, &site.at_span, sites, findings);
@@ -61,7 +61,7 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
     }
     for storage in sites.storages.iter().filter(|storage| spec.concerns(&storage.spec.name)) {
         if sites.is_for_a_role(storage) {
-            // A fault for all storages is one for those that are compared.
+            // A fault for all storage configurations applies to the compared ones.
             if let Some(span) = &site.storage_span {
                 let message = format!("[fault.{}] is for a storage that no cell is measured on", spec.name);
                 let label = "expected a storage that is compared with others";
@@ -72,7 +72,7 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
             continue;
         }
         match &storage.spec.source {
-            // A fault for all storages passes over those that take none.
+            // A fault for all storage configurations skips those that do not support faults.
             StorageSource::Paths(_) | StorageSource::Volume(_) | StorageSource::Elsewhere(_)
                 if spec.storage.is_none() => {}
             StorageSource::Volume(_) => {
@@ -97,7 +97,7 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
                 let cache_bytes = layers.cache.as_ref().map_or(0, |cache| cache.capacity_bytes);
                 check_extent(site, storage, (devices.as_slice(), cache_bytes), sites, findings);
                 let of_a_node: u32 = devices.iter().map(|device| device.count).sum();
-                // Those that every system of the study has.
+                // The devices that every system of the study has.
                 let fewest = sites.systems.iter().map(|system| storage.spec.under(&system.spec).nodes).min();
                 let count = of_a_node.saturating_mul(fewest.unwrap_or(1));
                 if let (Some(device), Some(span)) = (spec.device, &site.device_span)
@@ -118,8 +118,8 @@ pub(super) fn check(site: &FaultSite, sites: &SectionSites, findings: &mut Diagn
     }
 }
 
-/// That a device of the storage has some of the bytes that the fault is confined to: no request meets it beyond the
-/// end.
+/// Checks that a device of the storage configuration has some of the bytes that the fault is limited to: no request
+/// reaches beyond the device's end.
 fn check_extent(
     site: &FaultSite,
     storage: &StorageSite,
@@ -130,7 +130,7 @@ fn check_extent(
     let FaultAct::Device(fault) = &site.spec.act else { return };
     let Some(ByteExtent { start_bytes, end_bytes }) = fault.extent() else { return };
     let each: Vec<u64> = devices.iter().flat_map(DeviceSpec::capacities).collect();
-    // Without a device it is for all of them, the cache's too.
+    // Without a device it applies to all of them, including the cache's.
     let capacity_bytes = match site.spec.device {
         Some(index) if !each.is_empty() => each[index % each.len()],
         _ => each.into_iter().fold(cache_bytes, u64::max),

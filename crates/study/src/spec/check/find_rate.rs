@@ -5,7 +5,7 @@ use underlay_config::{Diagnostic, Diagnostics};
 
 use crate::spec::read::{SectionSites, WorkloadSite};
 
-/// Whether a step at the rate that a search begins with can show anything of its percentiles.
+/// Whether a step at the search's first rate can show anything about its percentiles.
 pub(super) fn check_steps(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let Some(wanted) = &workload.find_rate else { return };
     let (from_per_s, name) = match (wanted.value.from_per_s, wanted.value.to_per_s) {
@@ -13,12 +13,12 @@ pub(super) fn check_steps(workload: &WorkloadSite, sites: &SectionSites, finding
         (None, Some(to_per_s)) => (to_per_s, "to"),
         (None, None) => return,
     };
-    // Without its own, a step has the measurement's.
+    // A step without a length of its own has the measurement's.
     if wanted.value.step.is_none() && !sites.run.has_duration {
         return;
     }
     let (step, time) = (wanted.value.step(sites.run.settings.duration), sites.scale.value.time);
-    // A step that tells nothing is lengthened.
+    // A step that is too short is lengthened.
     let search = wanted.value.search(step, time);
     let lowest = search.lowest_per_s(step.as_secs_f64() / time).ceil();
     if from_per_s < lowest {

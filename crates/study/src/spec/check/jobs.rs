@@ -1,4 +1,4 @@
-//! Batch jobs: whether the systems run them, and the storages have room for what they leave.
+//! Batch jobs: whether the systems run them, and the storage configurations have room for their output.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use crate::spec::model::scaled_down;
 use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
-/// Less than this is over before it began.
+/// A smaller job is over before it began.
 const MIN_DATA_BYTES: u64 = 1 << 20;
 
 /// The copies that a sequence of jobs keeps of its largest data set: three replicas, its output, and intermediate data.
@@ -66,12 +66,12 @@ pub(super) fn check(system: &SystemSite, workload: &WorkloadSite, findings: &mut
     }
 }
 
-/// Whether each job has work to do after the data scale.
+/// Whether each job still has work to do after the data scale.
 pub(super) fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let mut reported: Vec<&Range<usize>> = Vec::new();
     for job in &workload.jobs {
         let here = scaled_down(job.spec.data_bytes, sites.scale.value.data);
-        // A size that stands for several jobs is one mistake.
+        // A size that applies to several jobs is one mistake.
         if here < MIN_DATA_BYTES && !reported.contains(&&job.data_span) {
             reported.push(&job.data_span);
             let of_same_size = workload.jobs.iter().filter(|other| other.data_span == job.data_span);
@@ -90,7 +90,7 @@ pub(super) fn check_amounts(workload: &WorkloadSite, sites: &SectionSites, findi
     }
 }
 
-/// Whether a storage with so much room on this machine holds what the jobs leave.
+/// Whether a storage configuration with this much room on this machine holds the jobs' output.
 pub(super) fn check_room(
     storage: &StorageSite,
     room_here: u64,

@@ -1,4 +1,5 @@
-//! Whether each system starts on the memory that it gets on this machine, and what that leaves for pages of files.
+//! Whether each system starts with the memory that it gets on this machine, and how much that leaves for the page
+//! cache.
 
 use underlay_config::units::rounded_bytes;
 use underlay_config::{Diagnostic, Diagnostics};
@@ -6,13 +7,13 @@ use underlay_systems::memory_plan::{ClientLoad, MemoryPlan};
 
 use crate::spec::read::{SectionSites, StorageSite, SystemSite, WorkloadSite};
 
-/// Less than this share of what the modelled machine has to cache records in, scaled, makes another system of it.
+/// If less than this share of the modelled machine's cache memory remains after scaling, it is a different system.
 const PAGE_CACHE_KEPT: f64 = 0.5;
 
 pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let here_bytes = system.spec.budget_here(sites.scale.value.data);
-    // That is too little for any system, and refused as such.
+    // Too little for any system, and refused as such.
     if here_bytes < super::MIN_MEMORY_BYTES {
         return;
     }
@@ -22,7 +23,7 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
         let plan = match plan {
             Ok(plan) => plan,
             Err(problem) => {
-                // On several storages mostly for the same reason.
+                // With several storage configurations, the reason is usually the same.
                 if !reported.contains(&problem) {
                     findings.push(refusal(system, here_bytes, &problem, sites));
                     reported.push(problem);
@@ -30,7 +31,7 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
                 continue;
             }
         };
-        // Jobs read and write in sequence what no cache holds.
+        // Jobs read and write in sequence more than any cache holds.
         let has_requests = sites.workloads.iter().any(|workload| !workload.is_batch);
         if has_requests
             && let Some(note) = smaller_page_cache(system, storage, &plan, load, sites)
@@ -42,14 +43,14 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
     }
 }
 
-/// How much data one server of the system can hold in memory on this machine, as the modelled machine counts it: its
-/// caches, and pages of files. All of its memory where its kind does not tell.
+/// How much data one server of the system can hold in memory on this machine, counted as on the modelled machine: its
+/// caches and page cache. All of its memory where its kind gives no details.
 pub(super) fn cache_bytes(system: &SystemSite, sites: &SectionSites) -> u64 {
     let data = sites.scale.value.data;
     let load = system.spec.heaviest(sites.workloads.iter().map(load_of));
     let first = compared(sites).next();
     match first.and_then(|one| system.spec.memory_on(&one.spec, system.spec.budget_here(data), load)) {
-        // The rest of the programs' part here is no memory of the modelled machine's.
+        // The rest of the programs' part here is not memory of the modelled machine.
         Some(Ok(plan)) => ((plan.cache_bytes() as f64 * data) as u64).min(system.spec.memory_bytes),
         Some(Err(_)) | None => system.spec.memory_bytes,
     }
@@ -83,7 +84,7 @@ fn refusal(system: &SystemSite, here_bytes: u64, problem: &str, sites: &SectionS
     }
 }
 
-/// A heap of a fixed size takes the page cache that the data scale leaves.
+/// A fixed heap takes the page cache that the data scale leaves.
 fn smaller_page_cache(
     system: &SystemSite,
     storage: &StorageSite,

@@ -1,15 +1,15 @@
-//! Storages that each node of a system has to itself.
+//! Storage that each node of a system has to itself.
 
 use underlay_config::{Diagnostic, Diagnostics};
 
 use crate::spec::model::SystemSpec;
 use crate::spec::read::{SectionSites, StorageSite, SystemSite};
 
-/// More devices than anyone models on one host.
+/// More devices than a single host can usefully model.
 const MAX_DEVICES: u64 = 256;
 
-/// The share of a data set that the fullest node with a storage of its own has, by the system where it is largest; 1
-/// where nodes share.
+/// The share of a data set on the fullest node with its own storage, for the system where it is largest; 1 where nodes
+/// share.
 pub(super) fn share_of_a_node(storage: &StorageSite, sites: &SectionSites) -> f64 {
     let shares = sites.systems.iter().map(|system| share(storage, &system.spec));
     shares.fold(0.0, f64::max).clamp(f64::MIN_POSITIVE, 1.0)
@@ -24,13 +24,13 @@ fn share(storage: &StorageSite, system: &SystemSpec) -> f64 {
     kind.share_of_fullest_node(&system.with_nodes(storage.spec.settings_of(system)), nodes)
 }
 
-/// A storage that each node of this system would have to itself.
+/// The storage that each node of this system would have to itself.
 pub(super) fn apart<'a>(system: &SystemSite, sites: &'a SectionSites) -> Option<&'a StorageSite> {
     let mut compared = sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage));
     compared.find(|storage| storage.spec.under(&system.spec).nodes > 1)
 }
 
-/// Whether `per = "node"` means something, and what the systems can do with it.
+/// Whether `per = "node"` has a meaning, and whether the systems support it.
 pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| storage.spec.per_node) {
         let title = format!("[storage.{}]", storage.spec.name);
@@ -55,7 +55,7 @@ pub(super) fn check(sites: &SectionSites, findings: &mut Diagnostics) {
     }
 }
 
-/// DataNodes are what has storages of its own in HDFS, however many nodes there are above it.
+/// In HDFS only DataNodes have storage of their own, however many nodes run above it.
 fn check_datanodes(storage: &StorageSite, title: &str, system: &SystemSite, findings: &mut Diagnostics) {
     let settings = system.spec.with_nodes(storage.spec.settings_of(&system.spec));
     let nodes = storage.spec.under(&system.spec).nodes;

@@ -1,4 +1,4 @@
-//! Whether the properties of a workload go with its records and its mixes.
+//! Whether the properties of a workload match its records and mixes.
 
 use underlay_config::{Diagnostic, Diagnostics};
 use underlay_workload::OperationMix;
@@ -6,7 +6,7 @@ use underlay_workload::properties::{PropertyOrigin, YcsbProperties};
 
 use crate::spec::read::WorkloadSite;
 
-/// Each property was found sound with the generator's own defaults. Here they meet what the study says elsewhere.
+/// Each property was checked with the generator's own defaults. Here they are checked against the rest of the study.
 pub(super) fn check(workload: &WorkloadSite, findings: &mut Diagnostics) {
     let mut asked = YcsbProperties::new();
     for (name, value) in &workload.properties {

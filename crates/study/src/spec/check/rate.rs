@@ -1,4 +1,4 @@
-//! Rates that change: whether their end is reached.
+//! Changing rates: whether their end is reached.
 
 use underlay_config::units::format_duration;
 use underlay_config::{Diagnostic, Diagnostics};
@@ -6,13 +6,13 @@ use underlay_config::{Diagnostic, Diagnostics};
 use crate::spec::model::StudyRate;
 use crate::spec::read::{SectionSites, WorkloadSite};
 
-/// Of rates that follow one another, those that come when the measurement is over.
+/// Notes rates of a sequence that would start after the end of the measurement.
 pub(super) fn note_beyond_the_end(workload: &WorkloadSite, sites: &SectionSites, findings: &mut Diagnostics) {
     let duration = sites.run.settings.duration;
     for rate in &workload.rates {
         let StudyRate::Changing(changing) = &rate.value else { continue };
         let length = changing.length(duration);
-        // Loading and deleting take as long as they take.
+        // Loading and deleting have no fixed length.
         if length <= duration
             || workload.mixes.iter().all(|mix| matches!(mix.value.as_str(), "load" | "delete"))
         {

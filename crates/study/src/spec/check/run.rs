@@ -1,4 +1,4 @@
-//! `[run]` held against the study: keys that apply to nothing in it would be dropped in silence.
+//! `[run]` compared with the study: keys without any effect in it would otherwise be ignored silently.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use underlay_config::{Diagnostic, Diagnostics};
 
 use crate::spec::read::SectionSites;
 
-/// Reports keys of `[run]` that no cell of the full study has a use for. What could not be read may have one.
+/// Reports keys of `[run]` that no cell of the full study uses. Parts that could not be read may use them.
 pub(in crate::spec) fn check_run(sites: &SectionSites, findings: &mut Diagnostics) {
     let run = &sites.run;
     let mut refuse = |key: &str, span: &Option<Range<usize>>, reason: &str, label: &str| {

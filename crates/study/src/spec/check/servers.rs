@@ -1,5 +1,5 @@
-//! A system's storages: whether independent servers can share a study, the part of each, and the data on storages
-//! besides the compared one.
+//! A system's storage: whether independent servers can share a study, the part of each, and the data outside the
+//! compared storage configuration.
 
 use underlay_config::{Diagnostic, Diagnostics, UnknownName};
 use underlay_systems::system::ElsewhereSetting;
@@ -9,12 +9,12 @@ use super::nodes;
 use crate::spec::model::StorageSource;
 use crate::spec::read::{SectionSites, SystemSite, WorkloadSite, check_settings, with_nodes};
 
-/// Servers of the system with the fewest: each of those holds the largest share.
+/// The number of servers of the system with the fewest: each of those holds the largest share.
 pub(super) fn fewest(sites: &SectionSites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).min().unwrap_or(1).max(1)
 }
 
-/// Servers of the system with the most: each of those has its own storage.
+/// The number of servers of the system with the most: each of those has its own storage.
 pub(super) fn most(sites: &SectionSites) -> u64 {
     sites.systems.iter().map(|system| u64::from(system.spec.servers)).max().unwrap_or(1).max(1)
 }
@@ -35,10 +35,10 @@ pub(super) fn check(system: &SystemSite, sites: &SectionSites, findings: &mut Di
             Diagnostic::error(span.clone(), message, "expected one server")
                 .with_help("`nodes` says how many nodes it has"),
         );
-        // Everything below would speak of servers that it can't have.
+        // Everything below would refer to servers that it can't have.
         return;
     }
-    // A job reads the output of another one, and each server has data of its own.
+    // A job reads the output of another one, but each server has its own data.
     if let Some(workload) = sites.workloads.iter().find(|workload| workload.is_batch) {
         let message = format!("the jobs of [workload.{}] can't be shared by several servers", workload.name);
         findings.push(
@@ -105,7 +105,7 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
         );
     }
     for mix in &workload.all_mixes() {
-        // A mix that can't be read has a finding of its own.
+        // A mix that can't be read has its own finding.
         let changes = |kind| OperationMix::parse(&mix.value).is_ok_and(|mix| mix.share(kind) > 0.0);
         if changes(OperationKind::Insert) || changes(OperationKind::Delete) {
             findings.push(
@@ -121,7 +121,7 @@ fn check_workload(system: &SystemSite, workload: &WorkloadSite, findings: &mut D
     }
 }
 
-/// Whether the storages that roles name can be under every cell.
+/// Whether the storage configurations that roles name can be used in every cell.
 pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &mut Diagnostics) {
     for (role, name) in &system.roles {
         let place = format!("`{role}` in [system.{}]", system.spec.name);
@@ -139,7 +139,7 @@ pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &
             ));
             continue;
         }
-        // It has a section that could not be read, and a finding says so.
+        // It has a section that could not be read, which is already reported.
         let Some(storage) = sites.storages.iter().find(|storage| storage.spec.name == name.value) else {
             continue;
         };
@@ -179,14 +179,14 @@ pub(super) fn check_roles(system: &SystemSite, sites: &SectionSites, findings: &
     }
 }
 
-/// A cluster that runs already has its own storage, and no other one can be put under it.
+/// An external cluster has its own storage, and no other can be put under it.
 pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !sites.is_for_a_role(storage)) {
         for system in &sites.systems {
             let settings = storage.spec.settings_of(&system.spec);
             let cluster_setting = system.capabilities.and_then(|capabilities| capabilities.elsewhere);
             let written = cluster_setting.and_then(|setting| settings.get(setting.key));
-            // Of a storage's own settings, since these may differ from the system's.
+            // From a storage configuration's own settings, since these may differ from the system's.
             let has_endpoints = written.is_some_and(|list| !list.trim().is_empty());
             let (title, key) = (format!("[storage.{}]", storage.spec.name), system.key_span.clone());
             match (storage.spec.is_elsewhere(), has_endpoints) {
@@ -223,7 +223,7 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
                 _ => {}
             }
         }
-        // One is enough to name: the storage is what stands in the way.
+        // One is enough to name: the storage configuration is the obstacle.
         let Some(workload) = sites.workloads.iter().find(|workload| {
             storage.spec.is_elsewhere()
                 && workload.mixes.iter().any(|mix| matches!(mix.value.as_str(), "load" | "delete"))
@@ -241,15 +241,15 @@ pub(super) fn check_endpoints(sites: &SectionSites, findings: &mut Diagnostics) 
     }
 }
 
-/// A setting of a system's own section alone.
+/// A setting that belongs only into a system's own section.
 const NODES: &str = "nodes";
 
-/// `[storage.NAME.system]`: settings that every system of the study must know, and take beside its own.
+/// `[storage.NAME.system]`: settings that every system of the study must know and accept in addition to its own.
 pub(super) fn check_settings_of_storages(sites: &SectionSites, findings: &mut Diagnostics) {
     for storage in sites.storages.iter().filter(|storage| !storage.settings.is_empty()) {
         let title = format!("`system` in [storage.{}]", storage.spec.name);
         if let Some((_, span)) = storage.settings.get(NODES) {
-            // How many devices, how much memory and how many cores there are depends on it.
+            // The numbers of devices and cores and the memory depend on it.
             let message = format!("`{NODES}` does not go into {title}");
             let label = "a system has the same nodes on every storage";
             let finding = Diagnostic::error(span.clone(), message, label);
@@ -281,7 +281,7 @@ pub(super) fn check_settings_of_storages(sites: &SectionSites, findings: &mut Di
                 findings.push(finding.with_context(site.key_span.clone(), "the system"));
             }
             if all_known {
-                // Together with its own, some of which may be wrong only in this company.
+                // Together with its own, since some may be wrong only in this combination.
                 let merged = storage.spec.settings_of(&site.spec);
                 let spans = merged.into_iter().map(|(key, value)| {
                     let place = storage.settings.get(&key).map(|(_, span)| span.clone());

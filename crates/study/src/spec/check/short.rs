@@ -1,4 +1,4 @@
-//! `[short]` held against the study that it cuts down.
+//! `[short]` compared with the study that it cuts down.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use underlay_config::{Diagnostic, Diagnostics, Spanned};
 use crate::spec::model::StorageSource;
 use crate::spec::read::{DataAmount, SectionSites, ShortOverrides, StorageSite, WorkloadSite};
 
-/// Reports what [short] keeps or changes and the study does not have. What could not be read may have it.
+/// Reports what [short] keeps or changes but the study does not have. Parts that could not be read may have it.
 pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     let names: Vec<&str> = sites.workloads.iter().map(|workload| workload.name.as_str()).collect();
     for name in &short.workloads {
@@ -23,7 +23,7 @@ pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites,
         workloads.check_jobs(short, findings);
         workloads.check_changes(short, findings);
     }
-    // It replaces a value that has to be there: one system with it is enough.
+    // It replaces an existing value: one system with it is enough.
     if let Some(servers) = &short.servers
         && !sites.systems.is_empty()
         && sites.has_all_systems()
@@ -39,7 +39,7 @@ pub(in crate::spec) fn check_short(short: &ShortOverrides, sites: &SectionSites,
 /// The workloads of the short form, before it cuts down their lists.
 struct KeptWorkloads<'a> {
     workloads: Vec<&'a WorkloadSite>,
-    /// How messages call them.
+    /// Their name in messages.
     title: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl<'a> KeptWorkloads<'a> {
         }
     }
 
-    /// Mixes that could not be kept.
+    /// Reports mixes that could not be kept.
     fn check_mixes(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
         let mixes = self.workloads.iter().flat_map(|workload| &workload.mixes);
         let names: BTreeSet<&str> = mixes.map(|mix| mix.value.as_str()).collect();
@@ -71,7 +71,7 @@ impl<'a> KeptWorkloads<'a> {
         }
     }
 
-    /// Jobs that could not be kept, and sizes of jobs that are not kept.
+    /// Reports jobs that could not be kept, and sizes of jobs that are not kept.
     fn check_jobs(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
         let jobs = self.workloads.iter().flat_map(|workload| &workload.jobs);
         let names: BTreeSet<&str> = jobs.map(|job| job.spec.name.as_str()).collect();
@@ -101,7 +101,7 @@ impl<'a> KeptWorkloads<'a> {
         }
     }
 
-    /// Keys that change nothing, since no workload has what they replace.
+    /// Reports keys without effect, since no workload has what they replace.
     fn check_changes(&self, short: &ShortOverrides, findings: &mut Diagnostics) {
         let mut refuse = |key: &str, span: Option<&Range<usize>>, reason: &str, label: &str| {
             if let Some(span) = span {
@@ -141,13 +141,13 @@ fn one_of(names: &BTreeSet<&str>, without_any: &str) -> String {
     }
 }
 
-/// Keys that change nothing, since no storage that is kept has such devices.
+/// Reports keys without effect, since no kept storage configuration has such devices.
 fn check_devices(short: &ShortOverrides, sites: &SectionSites, findings: &mut Diagnostics) {
     if !sites.has_all_storages() || sites.storages.is_empty() {
         return;
     }
     let is_known = |name: &Spanned<String>| sites.storage_names.contains(&name.value);
-    // A name that could not be read, or that no storage has, was meant to keep another one.
+    // A name that could not be read, or that no storage configuration has, was meant to keep another one.
     let keeps_all = short.storages.is_empty() || !short.is_whole || !short.storages.iter().all(is_known);
     let baseline = sites.baseline_name();
     let is_kept = |storage: &&StorageSite| {
@@ -195,8 +195,8 @@ fn check_storages(short: &ShortOverrides, sites: &SectionSites, findings: &mut D
     }
 }
 
-/// Leaves out all storages but these, and those that hold a part of what a system stores. Where the baseline is
-/// missing, that is a mistake by itself.
+/// Removes all storage configurations except these and those that hold a part of a system's data. A missing baseline is
+/// a separate mistake.
 fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     let baseline = sites.baseline_name();
     let is_kept =
@@ -207,14 +207,14 @@ fn keep_storages(names: &[Spanned<String>], sites: &mut SectionSites) {
     sites.faults.retain(|fault| fault.spec.storage.as_deref().is_none_or(is_kept));
 }
 
-/// The study cut down. A workload that has none of the short form's mixes is left out of it.
+/// The study cut down. A workload without any of the short form's mixes is left out.
 pub(in crate::spec) fn cut_down(short: ShortOverrides, mut sites: SectionSites) -> SectionSites {
     if let Some(warmup) = short.warmup {
         sites.run.settings.warmup = warmup.value;
     }
     if let Some(duration) = short.duration {
         (sites.run.settings.duration, sites.run.has_duration) = (duration.value, true);
-        // Findings about it then point into [short].
+        // Findings about it must point into [short].
         sites.run.duration_span = Some(duration.span);
     }
     if let Some(repetitions) = short.repetitions {

@@ -1,4 +1,4 @@
-//! Visibility of fields and filters of scans: whether the systems can.
+//! Visibility of fields and filters of scans: whether the systems support them.
 
 use std::ops::Range;
 

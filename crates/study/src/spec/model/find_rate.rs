@@ -1,4 +1,4 @@
-//! The highest rate under a latency: what is looked for, and by which steps.
+//! The highest rate under a latency: the goal of the search, and its steps.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use underlay_workload::search::{LatencyBound, SearchSpec, StepTimes};
 
 use super::rate::RATES_PER_S;
 
-/// The first rate that is tried when the study names none, unless steps are too short for it.
+/// The first rate to try when the study names none, unless steps are too short for it.
 const DEFAULT_FROM_PER_S: f64 = 100.0;
 /// The highest one, as a multiple of the first.
 const DEFAULT_TO: f64 = 10_000.0;
-/// A step that the study gives no length is this part of its duration, and no shorter than that.
+/// A step without a length in the study takes this part of its duration, and no less.
 const STEPS_OF_A_DURATION: u32 = 4;
 const MIN_STEP: Duration = Duration::from_secs(1);
 
 /// A search for a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FindRate {
-    /// In modelled time, all of them to be kept.
+    /// In modelled time; all of them must hold.
     pub bounds: Vec<LatencyBound>,
-    /// Operations per second of the modelled machine: the first that is tried, and the highest.
+    /// Operations per second of the modelled machine: the first and the highest rate to try.
     pub from_per_s: Option<f64>,
     pub to_per_s: Option<f64>,
-    /// How near the rate is to be known: 0.05 for 5 %.
+    /// The precision of the rate: 0.05 for 5 %.
     pub within: f64,
-    /// Wall time of each step; of the study's `duration` a fourth when absent.
+    /// Wall time of each step; a fourth of the study's `duration` when absent.
     pub step: Option<Duration>,
 }
 
@@ -34,22 +34,22 @@ impl FindRate {
         self.bounds.iter().map(LatencyBound::to_string).collect::<Vec<_>>().join(" and ")
     }
 
-    /// How long each step is on this machine's clock, in a study that measures cells for `duration`.
+    /// The wall time of each step, in a study that measures cells for `duration`.
     pub fn step(&self, duration: Duration) -> Duration {
         self.step.unwrap_or_else(|| (duration / STEPS_OF_A_DURATION).max(MIN_STEP))
     }
 
-    /// How long the search takes on this machine's clock at least.
+    /// The minimum wall time of the search.
     pub fn shortest(&self, duration: Duration, time: f64) -> Duration {
         let step = self.step(duration);
         StepTimes::from_measure(step).whole() * self.search(step, time).fewest_steps()
     }
 
-    /// The search by such steps.
+    /// The search with such steps.
     pub fn search(&self, step: Duration, time: f64) -> SearchSpec {
         let step_s = step.as_secs_f64() / time;
         let from_per_s = self.from_per_s.unwrap_or_else(|| {
-            // One step is enough to see that it holds.
+            // One step is enough to show that it holds.
             let fewest = self.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
             let least = DEFAULT_FROM_PER_S.max((fewest as f64 / step_s).ceil());
             least.min(self.to_per_s.unwrap_or(*RATES_PER_S.end()))
@@ -83,7 +83,7 @@ mod tests {
             (step.as_secs(), search.from_per_s, search.most_per_s)
         };
         assert_eq!(ends(wanted(0.99, None, None), 60, 1.0), (15, 100.0, 1e6));
-        // 2,703 operations show something of p99.9.
+        // 2,703 operations are enough for p99.9.
         assert_eq!(ends(wanted(0.999, None, None), 60, 1.0), (15, 181.0, 1.81e6));
         assert_eq!(ends(wanted(0.999, None, None), 1, 8.0), (1, 21_624.0, 216_240_000.0));
         assert_eq!(ends(wanted(0.999, Some(10.0), Some(500.0)), 60, 8.0), (15, 10.0, 500.0));

@@ -1,11 +1,11 @@
-//! The rates offered to a system in one cell: one rate, several in a row, or as much as it takes.
+//! The rates offered to a system in one cell: one rate, several in a row, or as much as it can handle.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use underlay_record::RatePart;
 
-/// Faster than any generator: a rate beyond it is a slip.
+/// Faster than any generator: a higher rate is a mistake.
 pub(in crate::spec) const RATES_PER_S: RangeInclusive<f64> = 0.001..=1e9;
 /// The same range, for error messages.
 pub(in crate::spec) const EXPECTED_RATE: &str = "a number of operations per second from 0.001 to 1e9";
@@ -13,24 +13,24 @@ pub(in crate::spec) const EXPECTED_RATE: &str = "a number of operations per seco
 /// The offered rates of a cell, in operations per second of the modelled machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StudyRate {
-    /// `"max"`: a closed loop, which nothing holds back.
+    /// `"max"`: a closed loop without any limit.
     Max,
     Steady(f64),
     Changing(ChangingRate),
 }
 
-/// A rate that changes while it is measured. The warm-up has the first one, and what comes after the last one has that.
-/// Lengths are wall time, as the measured time itself is.
+/// A rate that changes during the measurement. The warm-up has the first rate, and the last rate continues to the end.
+/// Lengths are wall time, like the measured time itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChangingRate {
-    /// Evenly from one rate to another; over the whole measured time when `over` is absent.
+    /// Evenly from one rate to another, over the whole measured time when `over` is absent.
     Ramp { from_per_s: f64, to_per_s: f64, over: Option<Duration> },
-    /// One after the other; of equal parts of the measured time when `each` is absent. At least two.
+    /// One after the other, over equal parts of the measured time when `each` is absent. At least two.
     Steps { rates_per_s: Vec<f64>, each: Option<Duration> },
 }
 
 impl StudyRate {
-    /// The one rate that is offered, if it is one.
+    /// The offered rate, if it is only one.
     pub fn steady_per_s(&self) -> Option<f64> {
         match self {
             StudyRate::Steady(per_s) => Some(*per_s),
@@ -40,7 +40,7 @@ impl StudyRate {
 }
 
 impl ChangingRate {
-    /// Makes the lengths that it was given so many times longer.
+    /// Multiplies the given lengths by this factor.
     pub(super) fn stretch(&mut self, factor: f64) {
         match self {
             ChangingRate::Ramp { over: length, .. } | ChangingRate::Steps { each: length, .. } => {
@@ -49,7 +49,7 @@ impl ChangingRate {
         }
     }
 
-    /// How long its parts take together, of a measured time of `duration`.
+    /// The total length of its parts, in a measured time of `duration`.
     pub fn length(&self, duration: Duration) -> Duration {
         match self {
             ChangingRate::Ramp { over, .. } => over.unwrap_or(duration),
@@ -59,7 +59,7 @@ impl ChangingRate {
         }
     }
 
-    /// Its parts in modelled time: `time` seconds here are one.
+    /// Its parts in modelled time: `time` seconds here are one modelled second.
     pub fn parts(&self, duration: Duration, time: f64) -> Vec<RatePart> {
         let length_s = rounded(self.length(duration).as_secs_f64() / time);
         match self {
@@ -74,11 +74,11 @@ impl ChangingRate {
         }
     }
 
-    /// The mean rate of a measured time of `duration`.
+    /// The mean rate over a measured time of `duration`.
     pub fn mean_per_s(&self, duration: Duration) -> f64 {
         let duration_s = duration.as_secs_f64();
         let (mut offered, mut begin_s, mut last_per_s) = (0.0, 0.0, 0.0);
-        // Wall time will do: slow motion stretches every part alike, so the mean is the same.
+        // Wall time is fine here: slow motion stretches every part alike, so the mean is the same.
         for part in self.parts(duration, 1.0) {
             let length_s = part.length_s.min(duration_s - begin_s).max(0.0);
             let reached = part.from_per_s + (part.to_per_s - part.from_per_s) * length_s / part.length_s;
@@ -89,7 +89,7 @@ impl ChangingRate {
     }
 }
 
-/// To a millionth: a plan that is written down and read again is to be the same, to the last digit.
+/// To a millionth: a plan that is written and read again must be the same to the last digit.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn mean_rate_covers_measured_window() {
         assert_eq!(ramp(None).mean_per_s(MINUTE), 3_000.0);
-        // Half of the time the last rate.
+        // The last rate applies for half of the time.
         assert_eq!(ramp(Some(MINUTE / 2)).mean_per_s(MINUTE), 4_000.0);
         // The second half of the ramp is not reached.
         assert_eq!(ramp(Some(2 * MINUTE)).mean_per_s(MINUTE), 2_000.0);

@@ -1,4 +1,4 @@
-//! `[workload.NAME]` of a benchmark that is a command of the user's, or a job of fio.
+//! `[workload.NAME]` of a benchmark that is a user's command or a fio job.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -166,17 +166,17 @@ pub(in crate::spec) const MARK: KeySection = KeySection {
     keys: &[&MARK_PATTERN, &FILE],
 };
 
-/// A benchmark with the place that later checks point at.
+/// A benchmark with its position, for later checks.
 #[derive(Clone)]
 pub(in crate::spec) struct BenchmarkSite {
     pub spec: BenchmarkSpec,
     /// Its `run`, or fio's `job`.
     pub text_span: Range<usize>,
-    /// Of its `job`.
+    /// The position of its `job`.
     pub job_span: Option<Range<usize>>,
 }
 
-/// `kind = "command"`, whose other keys are read already.
+/// `kind = "command"`; its other keys have been read.
 pub(super) fn read_command(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<BenchmarkSite> {
     let run_field = section.take_key(&RUN, findings);
     let run = run_field.as_ref().and_then(|field| read_template(field, "a command for the shell", findings));
@@ -238,7 +238,7 @@ pub(super) fn read_fio(section: &mut Section<'_>, findings: &mut Diagnostics) ->
     })
 }
 
-/// A mistake in a job's text, at its line of the study.
+/// A mistake in a job's text, at its line in the study.
 pub(in crate::spec) fn fio_finding(
     mistake: &fio::JobMistake,
     job_span: &Range<usize>,
@@ -308,13 +308,13 @@ fn read_figures(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<Fig
     Some(figures)
 }
 
-/// Whether this is what a percentile of a figure would be called: `latency p99`, `latency max`.
+/// Whether a percentile of a metric would have this name: `latency p99`, `latency max`.
 fn is_one_of(name: &str, several: &str) -> bool {
     let rest = name.strip_prefix(several).and_then(|rest| rest.strip_prefix(' '));
     rest.is_some_and(|rest| matches!(rest, "mean" | "max") || rest.starts_with('p'))
 }
 
-/// Names stand in tables and pictures.
+/// Names appear in tables and charts.
 fn check_name(field: &Field<'_>, kind: &str, findings: &mut Diagnostics) -> Option<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " -_.".contains(letter);
     if field.key.len() <= MAX_NAME && field.key.chars().all(is_plain) {
@@ -350,7 +350,7 @@ fn read_mark(field: &Field<'_>, findings: &mut Diagnostics) -> Option<MarkPlan> 
     Some(MarkPlan { name: field.key.clone(), file, pattern: pattern.value })
 }
 
-/// Makes a reading of the text that a key has.
+/// Creates a reading from the text of a key.
 type MakeReading = fn(String) -> MetricReading;
 
 fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePlan> {
@@ -403,7 +403,7 @@ fn read_figure(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FigurePl
         }
     };
     let take = match (take, &reading) {
-        // Each is a figure of its own.
+        // Each is a separate metric.
         (Some(_), MetricReading::Percentiles(_) | MetricReading::Hdr) => {
             let field = take_field.expect("it was read");
             field

@@ -1,4 +1,4 @@
-//! `beside` of a `[workload.NAME]`: what goes on beside the measured operations.
+//! `beside` of a `[workload.NAME]`: the background load next to the measured operations.
 
 use serde_json::{Value, json};
 use underlay_config::keys::{CountKind, KeyRow, KeySection, OwnSchema};
@@ -9,7 +9,7 @@ use super::{mixes, rate};
 use crate::spec::model::BesideSpec;
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 
-/// Clients of one cell.
+/// The number of clients of one cell.
 pub(super) const MAX_THREADS: u32 = 1024;
 
 pub(super) const BESIDE: KeyRow<OwnSchema> = KeyRow::new(
@@ -74,7 +74,7 @@ pub(in crate::spec) fn read(
         .then(|| Spanned::new(BesideSpec { mix: mix.value, threads, rate_per_s }, field.span))
 }
 
-/// Whether the two can go on at once.
+/// Whether the two can run at once.
 fn check(mix: &Spanned<String>, measured: &[Spanned<String>], findings: &mut Diagnostics) -> bool {
     let parsed = |name: &str| OperationMix::parse(name).ok();
     let ends = |name: &str| parsed(name).is_some_and(|mix| mix.visits_every_record());

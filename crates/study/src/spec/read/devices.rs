@@ -13,9 +13,9 @@ use underlay_storage::stack::InitialState;
 use super::media_files::{DeviceKeys, MediaReader};
 use crate::spec::model::{DeviceSpec, StorageLayout, VolumeFilesystem};
 
-/// One pacer serves all devices of a storage; beyond this the host is what would be measured.
+/// One pacer serves all devices of a storage; with more, the host would be measured.
 pub(in crate::spec) const MAX_DEVICES: u32 = 64;
-/// More directories on one volume than any study has had use for.
+/// More directories on one volume than any study has needed.
 pub(in crate::spec) const MAX_DIRECTORIES: u32 = 64;
 
 pub(super) const DEVICES: KeyRow<OwnSchema> = KeyRow::new(
@@ -24,7 +24,7 @@ pub(super) const DEVICES: KeyRow<OwnSchema> = KeyRow::new(
     "[{ medium = \"hdd-7200-sata\", count = 6 }]",
     "Modelled devices.",
 );
-// Steady by default: what a device does on its first day is rarely what is asked.
+// Steady by default: what a device does on its first day rarely matters.
 pub(super) const INITIAL: KeyRow<WordKind<InitialState>> = KeyRow::new(
     "initial",
     WordKind(&[("steady", InitialState::Steady), ("fresh", InitialState::Fresh)]),
@@ -120,7 +120,7 @@ pub(in crate::spec) fn read_devices(
             devices.push(Spanned::new(device, element.span.clone()));
         }
     }
-    // Beside one that could not be read it may be a mirror of two.
+    // Next to one that could not be read, it may be a mirror of two.
     if let (Some(StorageLayout::Mirror), [only], [_]) = (layout, devices.as_slice(), elements.as_slice())
         && only.value.count == 1
     {
@@ -165,7 +165,7 @@ pub(in crate::spec) fn read_devices(
             );
         }
     }
-    // Without one that could not be read it would be another storage.
+    // Without the one that could not be read, it would be a different storage configuration.
     let complete = !devices.is_empty() && devices.len() == elements.len();
     complete.then(|| devices.into_iter().map(|device| device.value).collect())
 }

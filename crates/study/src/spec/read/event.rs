@@ -1,4 +1,4 @@
-//! `[event.NAME]`: a node that goes away while a cell is measured, and comes back or not.
+//! `[event.NAME]`: a node that goes down while a cell is measured, and may come back.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl KeyKind for ChosenNode {
     }
 }
 
-/// An event with the places that later checks point at.
+/// An event with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct EventSite {
     pub spec: EventSpec,
@@ -98,7 +98,7 @@ fn read_event(name: String, mut section: Section<'_>, findings: &mut Diagnostics
     let exit = section.read_optional(&HOW, findings);
     let system = section.read_optional(&SYSTEM, findings);
     section.finish(findings);
-    // An unreadable value is a mistake already: nothing replaces it.
+    // An unreadable value has been reported: no default replaces it.
     let (time, duration, node, exit, system) = (time?, duration?, node?, exit?, system?);
     let spec = EventSpec {
         name,

@@ -1,4 +1,4 @@
-//! `[run]`, `[scale]` and `[reference]`: how the matrix is run and what it is held against.
+//! `[run]`, `[scale]` and `[reference]`: how the matrix is run and what it is compared with.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::spec::model::{InitialCacheState, RunSettings};
 pub const MAX_REPETITIONS: u32 = 1000;
 pub const MAX_TIME: f64 = ScaleFactors::MAX_TIME;
 pub(in crate::spec) const MAX_DATA: f64 = ScaleFactors::MAX_DATA;
-/// More machines than any published study has had.
+/// More machines than in any published study.
 const MAX_MACHINES: u32 = 100_000;
 
-/// A shorter one has no request of any device in it.
+/// A shorter window contains no device request.
 const MIN_MEASURED: Duration = Duration::from_millis(1);
 
 /// How long a cell is measured.
@@ -77,7 +77,7 @@ const SEED: KeyRow<WholeKind> = KeyRow::new(
     "Decides the order of the cells, the keys and the models' random numbers.",
 )
 .or("1");
-// On a disk a cache fills for hours; who asks for cold means it.
+// On a disk a cache takes hours to fill, so a study must ask for cold explicitly.
 const CACHE: KeyRow<WordKind<InitialCacheState>> = KeyRow::new(
     "cache",
     WordKind(&[("cold", InitialCacheState::Cold), ("warm", InitialCacheState::Warm)]),
@@ -159,21 +159,21 @@ pub(in crate::spec) const REFERENCE: KeySection = KeySection {
     keys: &[&PAPER, &DEPARTURES, &ONE_OF],
 };
 
-/// The settings of `[run]`, with the places that later checks point at.
+/// The settings of `[run]`, with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct RunSite {
     pub settings: RunSettings,
-    /// Absent when the default was taken, as each of these.
+    /// Absent when the default applies; so are the next ones.
     pub warmup_span: Option<Range<usize>>,
     pub duration_span: Option<Range<usize>>,
     pub attachment_span: Option<Range<usize>>,
     pub dirty_limit_span: Option<Range<usize>>,
     pub raw_span: Option<Range<usize>>,
-    /// Whether the duration is what the study says, and not the default for one that could not be read.
+    /// Whether the duration comes from the study, rather than being the default for one that could not be read.
     pub has_duration: bool,
 }
 
-/// `[run]`; a key that is left out has the default below.
+/// `[run]`; a missing key has the default below.
 pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnostics) -> RunSite {
     let mut site = RunSite {
         settings: RunSettings {
@@ -240,11 +240,11 @@ pub(in crate::spec) fn read_run(root: &mut Section<'_>, findings: &mut Diagnosti
 pub(in crate::spec) struct ScaleSite {
     pub value: ScaleFactors,
     pub span: Range<usize>,
-    /// Whether the study says what `time` is.
+    /// Whether the study gives `time`.
     pub time_is_given: bool,
 }
 
-/// `[scale]`: both factors are 1 unless it says otherwise, and never less.
+/// `[scale]`: both factors are 1 by default, and never less.
 pub(in crate::spec) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnostics) -> ScaleSite {
     let mut scale = ScaleSite { value: ScaleFactors::default(), span: 0..0, time_is_given: false };
     let Some(field) = root.take(SCALE.path) else { return scale };
@@ -260,7 +260,7 @@ pub(in crate::spec) fn read_scale(root: &mut Section<'_>, findings: &mut Diagnos
     scale
 }
 
-/// `[reference]`: the published figures, and the study's departures from how they came about.
+/// `[reference]`: the published figures, and the study's differences from their setup.
 pub(in crate::spec) fn read_reference(
     root: &mut Section<'_>,
     findings: &mut Diagnostics,

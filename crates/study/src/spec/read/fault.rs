@@ -65,7 +65,7 @@ const POWER_CUT: KeyRow<OwnSchema> = KeyRow::new(
     "Writes that were not flushed may be lost.",
 );
 
-/// Of these, a fault has one.
+/// A fault has exactly one of these.
 const ACTS: [&dyn SectionKey; 8] =
     [&SLOW, &ERRORS, &CORRUPT, &SPIKES, &VANISH, &FULL, &IGNORE_FLUSHES, &POWER_CUT];
 
@@ -148,10 +148,10 @@ pub(in crate::spec) const CUT_DETAILS: KeySection = KeySection {
     meaning: "Which writes a power cut may take.",
     keys: &[&TORN, &REORDERED],
 };
-/// As many as a storage may have devices.
+/// The highest device number, given the limit of devices.
 const MAX_DEVICE: u64 = 63;
 
-/// A fault with the places that later checks point at.
+/// A fault with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct FaultSite {
     pub spec: FaultSpec,
@@ -193,7 +193,7 @@ fn read_fault(name: String, mut section: Section<'_>, findings: &mut Diagnostics
         }
     };
     let act = read_act(field, findings);
-    // An unreadable value is a mistake already: nothing replaces it.
+    // An unreadable value has been reported: no default replaces it.
     let (time, act, duration, storage, device) = (time?, act?, duration?, storage?, device?);
     let spec = FaultSpec {
         name,
@@ -242,7 +242,7 @@ fn read_act(field: &Field<'_>, findings: &mut Diagnostics) -> Option<FaultAct> {
                 }
                 rate
             });
-            // The seed is the cell's, once there is one.
+            // The seed is the cell's, which is not known yet.
             let seed = 0;
             if requests == "corrupt" {
                 let extent = section.read_optional(&EXTENT, findings);
@@ -280,7 +280,7 @@ fn checked(fault: DeviceFault, field: &Field<'_>, findings: &mut Diagnostics) ->
     }
 }
 
-/// `vanish = true`; the opposite would say nothing.
+/// `vanish = true`; `false` would mean nothing.
 fn yes(field: &Field<'_>, fault: DeviceFault, findings: &mut Diagnostics) -> Option<DeviceFault> {
     if field.as_true() {
         return Some(fault);

@@ -55,7 +55,7 @@ fn schema() -> Value {
     search
 }
 
-/// How near the rate is to be known.
+/// The precision of the rate.
 #[derive(Clone, Copy, Debug)]
 struct RateTolerance;
 
@@ -109,7 +109,7 @@ pub(in crate::spec) fn read(
             continue;
         };
         if field.is_table() {
-            // p99.9 without quotes is a 9 in p99.
+            // p99.9 without quotes is read as a 9 in p99.
             let message = format!("`{}` in {} has parts of its own", field.key, wanted.title);
             let label = "expected percentiles without a point: `p999` for the 99.9th";
             findings.push(Diagnostic::error(field.key_span, message, label));

@@ -1,4 +1,4 @@
-//! `[workload.NAME]` of batch jobs: which ones, over how much data, and whether the systems run them.
+//! `[workload.NAME]` of batch jobs: their names, their data, and whether the systems run them.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use underlay_config::{Diagnostic, Diagnostics, Field, Section, Spanned, UnknownN
 
 use crate::spec::model::JobSpec;
 
-/// A task has its own memory, so more than this is a slip.
+/// A task has its own memory, so a larger number must be a mistake.
 const MAX_TASKS: u32 = 100_000;
-/// The size of every job that `data` does not name.
+/// The size for every job that `data` does not name.
 const OTHERS: &str = "others";
 
 const KIND: KeyRow<WordKind<()>> = KeyRow::new("kind", WordKind(&[("jobs", ())]), "\"jobs\"", "Batch jobs.")
@@ -33,7 +33,7 @@ const MAPS: KeyRow<CountKind> = KeyRow::new("maps", CountKind { min: 1, max: MAX
 const REDUCES: KeyRow<CountKind> =
     KeyRow::new("reduces", CountKind { min: 1, max: MAX_TASKS }, "16", "Reduce tasks.")
         .or_else("the system's choice");
-// The default is that of the generators of other workloads.
+// The same default as for the generators of other workloads.
 const COMPRESSIBILITY: KeyRow<ShareKind> =
     KeyRow::new("compressibility", ShareKind, "0.5", "The share of generated values that repeats.").or("0.5");
 pub(super) const LIMIT: KeyRow<DurationKind> = KeyRow::new(
@@ -54,7 +54,7 @@ pub(in crate::spec) const BATCH: KeySection = KeySection {
 fn names_schema() -> Value {
     let systems = underlay_systems::all();
     let mut names: Vec<&'static str> = Vec::new();
-    // Several systems have jobs of one name.
+    // Several systems may have jobs of the same name.
     for &(name, _) in systems.flat_map(|system| system.capabilities().jobs) {
         if !names.contains(&name) {
             names.push(name);
@@ -63,12 +63,12 @@ fn names_schema() -> Value {
     one_or_many_schema(words_schema(names))
 }
 
-/// One size, or one by job.
+/// One size, or one per job.
 fn amounts_schema() -> Value {
     json!({ "anyOf": [BytesKind.schema(), { "type": "object", "additionalProperties": BytesKind.schema() }] })
 }
 
-/// A job with the places that later checks point at.
+/// A job with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct JobSite {
     pub spec: JobSpec,
@@ -76,7 +76,7 @@ pub(in crate::spec) struct JobSite {
     pub data_span: Range<usize>,
 }
 
-/// How much data each job is asked for.
+/// The amount of data for each job.
 #[derive(Clone, Default)]
 pub(in crate::spec) struct JobAmounts {
     of_jobs: Vec<(String, Spanned<u64>)>,
@@ -89,12 +89,12 @@ impl JobAmounts {
         own.or(self.others.as_ref())
     }
 
-    /// The jobs that have an amount of their own, with the place of it.
+    /// The jobs with an amount of their own, and its position.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Range<usize>)> {
         self.of_jobs.iter().map(|(name, bytes)| (name.as_str(), &bytes.span))
     }
 
-    /// In place of the job's own, where it is named.
+    /// Replaces the job's own amount if the job is named.
     pub(crate) fn apply(&self, job: &mut JobSite) {
         if let Some(bytes) = self.amount_for(&job.spec.name) {
             (job.spec.data_bytes, job.data_span) = (bytes.value, bytes.span.clone());
@@ -102,7 +102,7 @@ impl JobAmounts {
     }
 }
 
-/// The jobs of a section, whose other keys are read already.
+/// The jobs of a section whose other keys have been read.
 pub(in crate::spec) fn read(section: &mut Section<'_>, findings: &mut Diagnostics) -> Vec<JobSite> {
     let jobs = section.take_key(&JOBS, findings);
     let data = section.take_key(&JOB_DATA, findings);
@@ -147,7 +147,7 @@ pub(in crate::spec) fn read_names(field: &Field<'_>, findings: &mut Diagnostics)
     field.list(findings, |element, findings| element.text("the name of a job, as in \"terasort\"", findings))
 }
 
-/// A size, or one by job. `jobs` are all that there are, if they could be read.
+/// A size, or one per job. `jobs` are all existing jobs, if they could be read.
 pub(in crate::spec) fn read_amounts(
     field: &Field<'_>,
     jobs: Option<&[&str]>,
@@ -173,7 +173,7 @@ pub(in crate::spec) fn read_amounts(
         } else if jobs.is_none_or(|jobs| jobs.contains(&size.key.as_str())) {
             amounts.of_jobs.push((size.key.clone(), bytes));
         } else if let Some(jobs) = jobs.filter(|jobs| !jobs.is_empty()) {
-            // Without any job, all of the table is out of place.
+            // Without any job, the whole table is misplaced.
             let names: Vec<&str> = jobs.iter().copied().chain([OTHERS]).collect();
             let message = format!("`{}` in {} is not one of the jobs", size.key.escape_debug(), field.place);
             let expected = format!("expected one of {}", names.join(", "));

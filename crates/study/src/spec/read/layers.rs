@@ -17,7 +17,7 @@ use crate::spec::model::{CacheSpec, LinkSpec, VolumeLayers};
 
 /// Zstandard's own default.
 const ZSTD_LEVEL: i32 = 3;
-/// The longest way through a network that is still one.
+/// A longer latency is no plausible network.
 const LATENCY_MAX_US: f64 = 10e6;
 
 pub(super) const CACHE: KeyRow<OwnSchema> = KeyRow::new(
@@ -72,7 +72,7 @@ pub(in crate::spec) const NETWORK_LINK: KeySection = KeySection {
     keys: &[&LINK_BANDWIDTH, &LINK_LATENCY],
 };
 
-/// The keys of the layers as they were found, so that they can be refused where they don't belong.
+/// The keys of the layers as found, so that they can be refused where they don't belong.
 pub(in crate::spec) struct LayerFields<'a> {
     cache: Option<Field<'a>>,
     compress: Option<Field<'a>>,
@@ -94,7 +94,7 @@ impl<'a> LayerFields<'a> {
         [self.cache, self.compress, self.link].into_iter().flatten()
     }
 
-    /// `None` when one of them is wrong.
+    /// `None` when one of them is invalid.
     pub(super) fn read(&self, media: &MediaReader<'_>, findings: &mut Diagnostics) -> Option<VolumeLayers> {
         let cache = self.cache.as_ref().map(|field| read_cache(field, media, findings));
         let compress = self.compress.as_ref().map(|field| read_codec(field, findings));
@@ -106,7 +106,7 @@ impl<'a> LayerFields<'a> {
         })
     }
 
-    /// Of a volume of a pool: the codec that the volume server compresses by, and the link. `None` when one is wrong.
+    /// For a volume of a pool: the codec of the volume server, and the link. `None` when one is invalid.
     pub(super) fn read_of_volume(
         self,
         findings: &mut Diagnostics,
@@ -127,7 +127,7 @@ fn read_codec(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Compressi
     COMPRESS.kind.read(field, findings).map(|codec| codec.value)
 }
 
-/// Absent is fine, wrong is not.
+/// Absent is fine, invalid is not.
 fn sound<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     match read {
         None => Some(None),

@@ -1,4 +1,4 @@
-//! `[machine]`: the modelled machine; the system has one for each of its nodes.
+//! `[machine]`: the modelled machine; each node of the system has one.
 
 use underlay_config::keys::{CountKind, KeyRow, KeySection};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
@@ -7,7 +7,7 @@ use super::layers::NetworkLink;
 use super::storage_site::StorageSite;
 use crate::spec::model::{MachineSpec, StorageSource};
 
-/// More than any server that is sold.
+/// More than any server on the market.
 const MAX_CORES: u32 = 4096;
 
 const CORES: KeyRow<CountKind> = KeyRow::new(
@@ -62,7 +62,7 @@ pub(super) fn note_elsewhere(
     }
 }
 
-/// Volumes that name no link have the machine's network between them and their server.
+/// Volumes without a link of their own get the machine's network between them and their server.
 pub(super) fn connect(storages: &mut [StorageSite], machine: &MachineSpec) {
     for storage in storages {
         if let StorageSource::Volume(volume) = &mut storage.spec.source {

@@ -1,4 +1,4 @@
-//! Media that are files of the user's, read once however often a study names them.
+//! Media in a user's files, read once however often a study names them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,18 +9,18 @@ use underlay_storage::catalogue::{
     CatalogueMedium, MediumRefusal, ParameterChange, ParameterForm, RefusalCause,
 };
 
-/// Gives the text of a medium's file by the name that the study gives it.
+/// Returns the text of a medium's file by its name in the study.
 pub(in crate::spec) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// A study's keys of a device besides its medium.
 pub(in crate::spec) struct DeviceKeys<'d, 'a> {
     pub capacity: Option<Spanned<u64>>,
-    /// It may be larger than any that is sold.
+    /// It may be larger than any model on the market.
     pub beyond: bool,
     /// Parameters of the medium.
     pub changes: &'d [Field<'a>],
     pub title: &'d str,
-    /// The keys that may stand there besides.
+    /// The other keys that are allowed there.
     pub own_keys: &'d [&'static str],
 }
 
@@ -39,7 +39,7 @@ impl<'a> MediaReader<'a> {
         self.texts.into_inner()
     }
 
-    /// A medium of the catalogue, or of a file where the name ends in `.toml`.
+    /// A medium of the catalogue, or of a file if the name ends in `.toml`.
     pub(crate) fn find(&self, field: &Field<'_>, findings: &mut Diagnostics) -> Option<CatalogueMedium> {
         let name = field.text("the name of a medium", findings)?;
         if name.value.ends_with(".toml") {
@@ -49,8 +49,8 @@ impl<'a> MediaReader<'a> {
         }
     }
 
-    /// The medium of a device: of the size that the study gives it, where the provider's rules say what that means, and
-    /// with some of its parameters set where it is named: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
+    /// The medium of a device. It has the study's size, where the provider's rules define its effect. Some of its
+    /// parameters may be set next to its name: `{ medium = "ebs-io2", instance_iops = 18_750 }`.
     pub(in crate::spec) fn find_device(
         &self,
         field: &Field<'_>,
@@ -92,7 +92,7 @@ impl<'a> MediaReader<'a> {
         let capacity_bytes = capacity.as_ref().map(|capacity| capacity.value);
         match catalogue::sized(&base, capacity_bytes, *allows_larger, &wanted) {
             Ok(sized) => {
-                // A volume server reads it from a file, and the run keeps a copy. The user's own file stays beside it.
+                // A volume server reads it from a file, and the run keeps a copy. The user's own file is kept as well.
                 let file = match sized.medium.name == medium.name {
                     true => format!("{}-of-its-size.toml", medium.name),
                     false => format!("{}.toml", sized.medium.name),

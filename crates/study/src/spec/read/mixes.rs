@@ -1,4 +1,4 @@
-//! `mixes`: YCSB's by their names, or the shares of each kind of operation.
+//! `mixes`: YCSB mixes by name, or the shares of each kind of operation.
 
 use serde_json::{Value, json};
 use underlay_config::keys::{KeyRow, KeySection, OwnSchema, one_or_many_schema, words_schema};
@@ -25,7 +25,7 @@ const SCAN: KeyRow<OwnSchema> = share("scan");
 const READ_MODIFY_WRITE: KeyRow<OwnSchema> = share("rmw");
 const DELETE: KeyRow<OwnSchema> = share("delete");
 
-/// A mix of one's own.
+/// A custom mix.
 pub(in crate::spec) const OWN_MIX: KeySection = KeySection {
     path: "workload.NAME.mixes",
     meaning: "The shares of each kind of operation.",
@@ -40,7 +40,7 @@ const SHARES: [(&str, OperationKind); 6] = [
     (READ_MODIFY_WRITE.name, OperationKind::ReadModifyWrite),
     (DELETE.name, OperationKind::Delete),
 ];
-/// Shares are written with a few digits.
+/// Shares are written with few digits.
 const ROUNDING: f64 = 1e-3;
 
 pub(super) fn mix_schema() -> Value {
@@ -50,7 +50,7 @@ pub(super) fn mix_schema() -> Value {
     json!({ "anyOf": [words_schema(OperationMix::NAMES), own_mix, spelt_out] })
 }
 
-/// Each by its name; that of a mix of one's own spells it out.
+/// Each mix by its name; the name of a custom mix spells it out.
 pub(in crate::spec) fn read(field: &Field<'_>, findings: &mut Diagnostics) -> Vec<Spanned<String>> {
     if field.is_table() {
         return read_one(field, findings).into_iter().collect();
@@ -62,7 +62,7 @@ pub(in crate::spec) fn read_one(element: &Field<'_>, findings: &mut Diagnostics)
     if element.is_table() {
         return read_shares(element, findings);
     }
-    // As `check` and records write one of the above.
+    // In the form in which `check` and records write one of the above.
     if let Some(text) = element.as_text()
         && text.contains(|letter: char| letter.is_ascii_digit())
         && let Ok(mix) = OperationMix::parse(text)
@@ -93,7 +93,7 @@ fn read_shares(element: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanne
         }
     }
     let sum: f64 = weights.iter().map(|(_, share)| share).sum();
-    // A share that was forgotten would make the others more than the study says.
+    // A forgotten share would make the others larger than written in the study.
     if (sum - 1.0).abs() > ROUNDING && (sum - 100.0).abs() > ROUNDING * 100.0 {
         let sum = (sum * 1e6).round() / 1e6;
         element.invalid(format!("the shares add up to {sum}: expected 1, or 100 for percent"), findings);

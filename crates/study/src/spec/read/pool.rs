@@ -1,4 +1,4 @@
-//! `[pool.NAME]`, and storages that are volumes of one.
+//! `[pool.NAME]`, and storage configurations that are volumes of a pool.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub(super) const VOLUME_MIRROR: KeyRow<BooleanKind> =
 /// The pools of a study, and which of them are used.
 pub(in crate::spec) struct StudyPools {
     sites: Vec<PoolSite>,
-    /// All of them, also those that could not be read.
+    /// All of them, including those that could not be read.
     names: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ fn read_pool(
 }
 
 impl StudyPools {
-    /// Notes pools that no storage is of.
+    /// Notes pools that no storage configuration uses.
     pub(super) fn note_unused(&self, findings: &mut Diagnostics) {
         for site in self.sites.iter().filter(|site| !site.is_used.get()) {
             let message = format!("no storage uses [pool.{}]", site.spec.name);
@@ -122,7 +122,7 @@ impl StudyPools {
             return Some(site);
         }
         if self.names.contains(&name.value) {
-            // It has been reported already what is wrong with it.
+            // Its mistake has been reported already.
             return None;
         }
         let message = format!("there is no pool \"{}\"", name.value.escape_debug());
@@ -141,7 +141,7 @@ impl StudyPools {
     }
 }
 
-/// The keys of a storage that is a volume, as they were found.
+/// The keys of a storage configuration that is a volume, as found.
 pub(in crate::spec) struct VolumeFields<'a> {
     pub pool: Option<Field<'a>>,
     transport: Option<Field<'a>>,
@@ -156,7 +156,7 @@ impl<'a> VolumeFields<'a> {
         VolumeFields { pool, transport, capacity, mirror }
     }
 
-    /// Refuses what only a volume of a pool has.
+    /// Refuses keys that only a volume of a pool may have.
     pub(super) fn refuse(&self, findings: &mut Diagnostics) {
         for field in [&self.transport, &self.capacity, &self.mirror].into_iter().flatten() {
             let message = format!("{} goes only with `pool`", field.place);
@@ -173,7 +173,7 @@ impl<'a> VolumeFields<'a> {
     }
 }
 
-/// A storage that is a volume of a pool for each server.
+/// A storage configuration with a volume of a pool for each server.
 pub(in crate::spec) fn read_volume(
     name: String,
     title: &str,
@@ -202,7 +202,7 @@ pub(in crate::spec) fn read_volume(
     let mirror = fields.mirror.map_or(Some(false), |mirror| mirror.boolean(findings));
     let layers = layers.read_of_volume(findings);
     let filesystem = read_filesystem(filesystem, findings);
-    // Behind all fields, so that one reading lists the mistakes of each.
+    // After all fields, so that one pass reports the mistakes of each.
     let (pool, capacity_bytes, mirror, (compress, link)) = (pool?, capacity?, mirror?, layers?);
     let source = StorageSource::Volume(PoolVolume {
         pool: pool.spec.clone(),

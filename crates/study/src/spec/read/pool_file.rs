@@ -1,4 +1,4 @@
-//! `POOL.toml`: a pool of devices and the volumes that are served from it (`underlay volume serve`).
+//! `POOL.toml`: a pool of devices and the volumes served from it (`underlay volume serve`).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Reads a pool's file. All its mistakes are found in one go, each with its place in the text.
 ///
-/// `file_name` is for the messages; `base_directory` is where relative paths begin; `read_file` gives the
-/// text of a medium's file, by the name that the pool's file gives it.
+/// `file_name` is for the messages, and `base_directory` is the base of relative paths. `read_file` returns the text of
+/// a medium's file by its name in the pool's file.
 ///
 /// # Errors
 /// A [`Diagnostics`] with at least one error.
@@ -49,12 +49,12 @@ pub fn read_pool_file(
     let is_real = matches!(devices, Some(PoolDevices::Paths(_)));
     let power_cut = power_cut.is_some_and(|field| read_power_cut(&field, is_real, &mut findings));
     let volumes = root.take("volume");
-    // Of a list with a mistake, nobody knows how many there are.
+    // If the list has a mistake, the number of devices is unknown.
     let counted = devices.as_ref().filter(|_| has_all_devices);
     let volumes = volumes.map(|field| read_volumes(&field, counted, base_directory, &mut findings));
     let scale = execution::read_scale(&mut root, &mut findings);
     root.finish(&mut findings);
-    // A pool's data is not scaled: write a smaller pool as one.
+    // A pool's data is not scaled: the file should describe a smaller pool.
     if scale.value.data != 1.0 {
         let label = "expected `time` alone: give the devices the capacity that they are to have here";
         findings.push(Diagnostic::error(scale.span, "a pool has no data scale", label));
@@ -118,7 +118,7 @@ fn read_devices(
     match (devices, paths) {
         (None, None) => {
             let label = "expected `devices = [{ medium = \"nvme-9300-max\", count = 8 }]` or `paths = [\"/dev/nvme1n1\"]`";
-            // No place of the file is wrong: something is missing in all of it.
+            // No position in the file is wrong: something is missing from it.
             findings.push(Diagnostic::error(0..0, "the pool needs `devices` or `paths`", label));
             None
         }
@@ -142,7 +142,7 @@ fn read_devices(
             let list = paths.list(findings, |element, findings| {
                 Some(Spanned::new(base_directory.join(read_path(element, findings)?), element.span.clone()))
             });
-            // An empty list, or one of mistakes only, is reported as it is read.
+            // An empty list, or one with mistakes only, is reported when it is read.
             (!list.is_empty()).then(|| PoolDevices::Paths(list.into_iter().map(|path| path.value).collect()))
         }
         (Some(devices), None) => {
@@ -199,7 +199,7 @@ fn read_volume(
         controller_file: section.take("controller_secret_file"),
     };
     let shared = section.take("shared");
-    // It refuses what is left, so all fields are taken before.
+    // It refuses the remaining fields, so all fields are taken before.
     section.finish(findings);
 
     let capacity = capacity.and_then(|field| {
@@ -234,13 +234,13 @@ fn read_volume(
     let secrets = secrets.read(!hosts.is_empty() || !has_all_hosts, base_directory, findings);
     let shared = shared.as_ref().and_then(|field| field.boolean(findings)).unwrap_or(false);
     let limits = RateLimits { iops, bytes_per_second };
-    // Only here a missing capacity ends it: the other fields' mistakes are reported, too.
+    // A missing capacity ends it only here, so that mistakes in other fields are reported too.
     let spec = VolumeSpec { capacity_bytes: capacity?, compress, mirror: mirrored, limits };
     let hosts = hosts.into_iter().map(|host| host.value).collect();
     Some(VolumeFile { name, spec, admission: VolumeAdmission { hosts, secrets, shared } })
 }
 
-/// How hosts and the server prove themselves to each other.
+/// How hosts and the server authenticate to each other.
 struct SecretFields<'a> {
     env: Option<Field<'a>>,
     file: Option<Field<'a>>,
@@ -298,7 +298,7 @@ fn read_host(element: &Field<'_>, findings: &mut Diagnostics) -> Option<Spanned<
     }
 }
 
-/// The name of a variable, never the secret itself: this file is read by more people than it should be.
+/// The name of a variable, never the secret itself: more people read this file than should know it.
 fn read_variable(field: &Field<'_>, findings: &mut Diagnostics) -> Option<String> {
     let text = field.text("the name of an environment variable, as in \"DATA_SECRET\"", findings)?;
     let is_name = |name: &str| {

@@ -1,4 +1,5 @@
-//! `rate`: what is offered to a system in one cell. One rate, rates that follow one another, or as much as it takes.
+//! `rate`: the load offered to a system in one cell. One rate, a sequence of rates, or as much as the system can
+//! handle.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use underlay_config::{Diagnostics, Field, Spanned};
 use crate::spec::model::rate::{EXPECTED_RATE, RATES_PER_S};
 use crate::spec::model::{ChangingRate, StudyRate};
 
-/// Each step is to have two intervals of the time series at least.
+/// Each step needs at least two intervals of the time series.
 const MAX_STEPS: usize = 20;
 
 pub(super) const RATE: KeyRow<OwnSchema> = KeyRow::new(
@@ -112,14 +113,14 @@ fn read_changing(element: &Field<'_>, findings: &mut Diagnostics) -> Option<Chan
     }
 }
 
-/// A length that belongs to the other kind.
+/// Refuses a length that belongs to the other kind.
 fn refuse(length: Option<Field<'_>>, expected: &str, findings: &mut Diagnostics) {
     if let Some(length) = length {
         length.invalid(expected, findings);
     }
 }
 
-/// Rates in their order; the same one may come again.
+/// Rates in order; a rate may occur again.
 fn read_each(field: &Field<'_>, findings: &mut Diagnostics) -> Option<Vec<f64>> {
     let mut rates = Vec::new();
     for element in field.one_or_many(findings) {

@@ -1,4 +1,4 @@
-//! `[short]`: what a study is cut down to under `--short`.
+//! `[short]`: the form to which `--short` cuts a study down.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use super::workload::{DataAmount, WorkloadSite};
 use super::{execution, jobs, mixes, rate, workload};
 use crate::spec::model::StudyRate;
 
-/// Overrides, with the places that later checks point at. `mixes`, `jobs`, `workloads` and `storages` say which of the
-/// study's are kept; the other lists replace those of every workload. A list that is empty changes nothing.
+/// Overrides, with the positions that later checks need. `mixes`, `jobs`, `workloads` and `storages` say which of the
+/// study's are kept; the other lists replace those of every workload. An empty list changes nothing.
 #[derive(Default)]
 pub(in crate::spec) struct ShortOverrides {
-    /// Whether nothing is missing that could not be read.
+    /// Whether everything could be read.
     pub is_whole: bool,
     pub warmup: Option<Spanned<Duration>>,
     pub duration: Option<Spanned<Duration>>,
@@ -40,7 +40,7 @@ pub(in crate::spec) struct ShortOverrides {
     pub dirty_limit: Option<Spanned<u64>>,
 }
 
-/// A key of another section, which replaces that one's value.
+/// A key of another section, whose value it replaces.
 const fn replacing<K: Copy>(row: KeyRow<K>, meaning: &'static str) -> KeyRow<K> {
     KeyRow { default: KeyDefault::Nothing, meaning, ..row }
 }
@@ -116,7 +116,7 @@ pub(in crate::spec) const SHORT: KeySection = KeySection {
     ],
 };
 
-/// `workloads` are those of the full study, if nothing is missing from them.
+/// `workloads` are those of the full study, if all could be read.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
     workloads: Option<&[WorkloadSite]>,
@@ -139,7 +139,7 @@ pub(in crate::spec) fn read(
         short.jobs = jobs::read_names(&field, findings);
     }
     if let Some(field) = section.take(JOB_DATA.name) {
-        // `[short]` names no workload here, so a job of any will do.
+        // `[short]` names no workload here, so a job of any workload is fine.
         let names = workloads.map(|workloads| -> Vec<&str> {
             let jobs = workloads.iter().flat_map(|workload| &workload.jobs);
             jobs.map(|job| job.spec.name.as_str()).collect()

@@ -1,4 +1,4 @@
-//! `[storage.NAME]`: modelled devices put together, a volume of a pool, or real paths.
+//! `[storage.NAME]`: a combination of modelled devices, a volume of a pool, or real paths.
 
 use std::path::PathBuf;
 
@@ -116,7 +116,7 @@ pub(in crate::spec) const STORAGE: KeySection = KeySection {
     ],
 };
 
-/// A storage, which has one of its sources.
+/// A storage configuration, with exactly one source.
 pub(in crate::spec) fn schema() -> Value {
     let mut schema = STORAGE.schema();
     let sources = [DEVICES.name, PRESET.name, VOLUME_POOL.name, PATHS.name, ELSEWHERE.name];
@@ -124,12 +124,12 @@ pub(in crate::spec) fn schema() -> Value {
     schema
 }
 
-/// A table of settings, which the systems know.
+/// A table of settings; the systems know them.
 fn settings_schema() -> Value {
     json!({ "type": "object", "additionalProperties": setting_schema() })
 }
 
-/// The names of all storages, and those of them that are described without a mistake.
+/// The names of all storage configurations, and those among them without a mistake.
 pub(in crate::spec) fn read(
     root: &mut Section<'_>,
     media: &MediaReader<'_>,
@@ -191,7 +191,7 @@ fn read_per_node(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnosti
     Some(per_node)
 }
 
-/// `read_ahead`: in whole pages, or none at all.
+/// `read_ahead`: in whole pages, or none.
 fn read_read_ahead(field: &Field<'_>, site: &StorageSite, findings: &mut Diagnostics) -> Option<u64> {
     let bytes = match field.as_text() {
         Some("none") => 0,
@@ -233,7 +233,7 @@ fn read_storage(
     let volume_fields = VolumeFields::take(&mut section);
     let [initial_field, filesystem_field] = section.take_each([INITIAL.name, FILESYSTEM.name]);
     let title = section.title.clone();
-    // It refuses what is left, so all fields are taken before, whatever kind of storage this is.
+    // It refuses the remaining fields, so all fields are taken before, for any kind of storage.
     section.finish(findings);
 
     if let Some(preset) = &preset_field {
@@ -245,7 +245,7 @@ fn read_storage(
             return None;
         }
     }
-    // Before `pool`: beside `elsewhere` it is one of the fields that do not go with it.
+    // Before `pool`: next to `elsewhere`, that is one of the misplaced fields.
     if let Some(field) = &elsewhere_field {
         let fields = [
             preset_field,
@@ -290,7 +290,7 @@ fn read_storage(
             })
             .flatten();
     }
-    // There is no pool from here on, so fields of a volume have no use.
+    // There is no pool from here on, so fields of a volume are misplaced.
     volume_fields.refuse(findings);
     match (devices_field, paths_field) {
         (None, None) if preset_field.is_some() => {
@@ -299,7 +299,7 @@ fn read_storage(
             let layers = layer_fields.read(media, findings);
             let initial = read_initial(initial_field, findings);
             let filesystem = read_filesystem(filesystem_field, findings);
-            // Behind all other parts, so that one reading lists the mistakes of each.
+            // After all other parts, so that one pass reports the mistakes of each.
             let (devices, layout) = preset?;
             let source = StorageSource::Modelled {
                 devices,
@@ -361,7 +361,7 @@ fn read_storage(
     }
 }
 
-/// The storage of a cluster that runs already: told in words, since nothing here has a hand in it.
+/// The storage of an external cluster: described in words, since Underlay does not control it.
 fn read_elsewhere<'a>(
     name: String,
     field: &Field<'a>,
@@ -413,7 +413,7 @@ fn devices_of(preset: &LayoutPreset) -> (Vec<DeviceSpec>, StorageLayout) {
 }
 
 impl StorageSpec {
-    /// A layout of the catalogue on devices of the given size, or of their media's if that is smaller.
+    /// A layout of the catalogue on devices of the given size, or of their media's size if that is smaller.
     pub fn from_layout(preset: &LayoutPreset, device_bytes: u64, initial: InitialState) -> StorageSpec {
         let (mut devices, layout) = devices_of(preset);
         for device in &mut devices {
@@ -441,7 +441,7 @@ fn read_paths(field: &Field<'_>, findings: &mut Diagnostics) -> Option<StorageSo
         }
         Some(Spanned::new(PathBuf::from(text.value), text.span))
     });
-    // No mistake: a study may be checked on another host than the one that it is for.
+    // Not a mistake: a study may be checked on a different host than the one it is for.
     for path in paths.iter().filter(|path| !path.value.is_dir()) {
         let shown = path.value.display();
         let message = match path.value.metadata() {
@@ -502,7 +502,7 @@ fn read_layout(
         None => None,
     };
     let word = layout.as_ref().map_or("stripe", |layout| layout.value);
-    // Where a key of another layout stands, the layout is what the reader should look at.
+    // If a key of another layout is present, the message should point to the layout.
     let foreign = |field: &Field<'_>, reason: &str, findings: &mut Diagnostics| {
         let message = format!("{} does not go with layout \"{word}\"", field.place);
         let finding = Diagnostic::error(field.key_span.clone(), message, reason);
@@ -552,7 +552,7 @@ fn layout_meaning(word: &str) -> &'static str {
     }
 }
 
-/// Bytes of a stripe that lie on one device. The default is that of Linux's software RAID (mdadm(8), `--chunk`).
+/// Bytes of a stripe on one device. The default is that of Linux's software RAID (mdadm(8), `--chunk`).
 #[derive(Clone, Copy, Debug)]
 struct StripeChunk;
 

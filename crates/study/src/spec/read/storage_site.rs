@@ -1,22 +1,22 @@
-//! A storage as it was read, with the places that later checks point at.
+//! A storage configuration as read, with the positions that later checks need.
 
 use std::ops::Range;
 
 use super::system::SettingsSite;
 use crate::spec::model::{DeviceSpec, StorageLayout, StorageSource, StorageSpec};
 
-/// A storage with the places that later checks point at.
+/// A storage configuration with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct StorageSite {
     pub spec: StorageSpec,
     /// `devices` or `paths`.
     pub source_span: Range<usize>,
-    /// `layout` where it is written, else `devices`.
+    /// `layout` if present, else `devices`.
     pub layout_span: Range<usize>,
     pub cache_span: Option<Range<usize>>,
-    /// The devices of the pool that it is a volume of.
+    /// The devices of its pool.
     pub pool_span: Option<Range<usize>>,
-    /// `system`: settings that hold on this storage, with their places.
+    /// `system`: settings that apply to this storage configuration, with their positions.
     pub settings: SettingsSite,
     pub settings_span: Range<usize>,
 }
@@ -47,8 +47,7 @@ impl StorageSite {
         }
     }
 
-    /// Unscaled capacities of the volumes that a server will see, or each node of it that has its own; empty for real
-    /// paths.
+    /// Unscaled capacities of the volumes of a server, or of each node that has its own; empty for real paths.
     pub(crate) fn volumes_bytes(&self) -> Vec<u64> {
         let (devices, layout) = match &self.spec.source {
             StorageSource::Modelled { devices, layout, .. } => (devices, layout),
@@ -65,7 +64,7 @@ impl StorageSite {
         }
     }
 
-    /// How many directories a system will get, or each node of it that has its own.
+    /// The number of directories of a system, or of each node that has its own.
     pub(crate) fn directories(&self) -> usize {
         match &self.spec.source {
             StorageSource::Modelled { layout: StorageLayout::Split { directories, .. }, .. } => {

@@ -12,9 +12,9 @@ use underlay_systems::system::{System, SystemCapabilities};
 
 use crate::spec::model::SystemSpec;
 
-/// More nodes than anyone starts on one host.
+/// More nodes than one host can start.
 const MAX_NODES: u32 = 1024;
-/// The budget of a system that keeps nothing and names none.
+/// The budget of a system that stores nothing and has no budget in the study.
 const NO_MEMORY_BYTES: u64 = 64 << 20;
 /// Each has its own processes, storage and budget on this one machine.
 pub(in crate::spec) const MAX_SERVERS: u32 = 64;
@@ -49,15 +49,15 @@ const SERVERS: KeyRow<CountKind> = KeyRow::new(
 )
 .or("1");
 
-/// `[system.NAME]`: the keys of the study's own.
+/// `[system.NAME]`: the study's own keys.
 pub(in crate::spec) const SYSTEM: KeySection = KeySection {
     path: "system.NAME",
     meaning: "A data system. Other keys are its roles and settings.",
     keys: &[&KIND, &MEMORY, &FIXED_MEMORY, &NODES, &SERVERS],
 };
 
-/// The systems of a study. A section that is called as its system has that system's settings; any other says by `kind`
-/// which system it is.
+/// The systems of a study. A section with a system's name has that system's settings; any other section names its
+/// system with `kind`.
 pub(in crate::spec) fn schema() -> Value {
     let names = underlay_systems::names();
     let reference = |name: &str| format!("#/$defs/{name}");
@@ -80,7 +80,7 @@ pub(in crate::spec) fn definitions() -> Map<String, Value> {
     systems.map(|system| (system.name().to_owned(), section_schema(system))).collect()
 }
 
-/// A system's setting: text, a number, or a list of such.
+/// A system's setting: text, a number, or a list of these.
 pub(super) fn setting_schema() -> Value {
     one_or_many_schema(json!({ "type": ["string", "number", "boolean"] }))
 }
@@ -100,7 +100,7 @@ fn section_schema(system: &dyn System) -> Value {
         section["properties"][role] = json!({ "type": "string", "description": meaning });
     }
     for (name, meaning) in capabilities.settings {
-        // Of those that are named twice the study's own says more.
+        // If a key has both meanings, the study's own description says more.
         if *name != NODES.name {
             let mut setting = setting_schema();
             setting["description"] = json!(meaning);
@@ -110,34 +110,34 @@ fn section_schema(system: &dyn System) -> Value {
     section
 }
 
-/// A system with the places that later checks point at.
+/// A system with the positions that later checks need.
 #[derive(Clone)]
 pub(in crate::spec) struct SystemSite {
     pub spec: SystemSpec,
     pub key_span: Range<usize>,
     pub memory_span: Range<usize>,
-    /// `servers` where it is written.
+    /// The position of `servers`, if present.
     pub servers_span: Option<Range<usize>>,
-    /// The storages that it names for parts of what it stores, by role.
+    /// The storage configurations that it names for parts of its data, by role.
     pub roles: BTreeMap<&'static str, Spanned<String>>,
-    /// Absent when the kind is not known, which has been reported.
+    /// Absent when the kind is unknown, which has been reported.
     pub capabilities: Option<SystemCapabilities>,
 }
 
 impl SystemSite {
-    /// Whether its system stores nothing of what is written.
+    /// Whether its system stores nothing that is written.
     pub(in crate::spec) fn keeps_nothing(&self) -> bool {
         self.capabilities.is_some_and(|capabilities| capabilities.keeps_nothing)
     }
 }
 
-/// What the sections of all systems say.
+/// The contents of all systems' sections.
 #[derive(Default)]
 pub(in crate::spec) struct SystemSections {
-    /// All of them, also those that could not be read.
+    /// All of them, including those that could not be read.
     pub names: Vec<String>,
     pub sites: Vec<SystemSite>,
-    /// The storages that they name for roles, also those that could not be read.
+    /// The storage configurations that they name for roles, including those that could not be read.
     pub role_storages: BTreeSet<String>,
 }
 
@@ -222,7 +222,7 @@ fn read_system(
     })
 }
 
-/// The system that somebody means who calls it something else.
+/// The system that is meant by another name.
 fn find_alias(kind: &str) -> Option<&'static str> {
     let kind = kind.to_ascii_lowercase();
     let found = underlay_systems::all().find(|system| system.profile().aliases.contains(&kind.as_str()));
@@ -246,7 +246,7 @@ fn find_system(kind: &Spanned<String>, findings: &mut Diagnostics) -> Option<&'s
     found
 }
 
-/// Settings as they were written: `key -> (value, where)`.
+/// Settings as written: `key -> (value, where)`.
 pub(in crate::spec) type SettingsSite = BTreeMap<String, (String, Range<usize>)>;
 
 /// The remaining keys of a system's section.
@@ -270,7 +270,7 @@ fn read_own_settings(
     settings
 }
 
-/// The keys of a section that are none of `own_keys`: settings of the system.
+/// The keys of a section that are not in `own_keys`: settings of the system.
 fn read_settings(
     system: &'static dyn System,
     own_keys: &[&'static str],
@@ -303,7 +303,7 @@ fn read_settings(
     settings
 }
 
-/// `values` with the number of nodes, by which a system judges others. Where a cluster may run already, it has its own
+/// `values` with the number of nodes, which a system needs to judge other settings. An external cluster has its own
 /// number.
 pub(in crate::spec) fn with_nodes(
     system: &dyn System,
@@ -311,7 +311,7 @@ pub(in crate::spec) fn with_nodes(
     mut values: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let capabilities = system.capabilities();
-    // A cluster that runs already has its own, and a system that may be one takes a single node without being told.
+    // An external cluster has its own number, and a system that may be external takes a single node by default.
     let is_told = capabilities.elsewhere.is_none() || (nodes > 1 && !capabilities.runs_elsewhere(&values));
     if capabilities.many_nodes && is_told {
         values.insert("nodes".to_owned(), nodes.to_string());
@@ -319,7 +319,7 @@ pub(in crate::spec) fn with_nodes(
     values
 }
 
-/// The system's own check of values; `span` is for a setting that the study does not have.
+/// The system's own check of values; `span` is for a setting that is missing in the study.
 pub(in crate::spec) fn check_settings(
     system: &dyn System,
     nodes: u32,

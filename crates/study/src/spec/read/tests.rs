@@ -35,7 +35,7 @@ fn sections_have_each_key_once() {
     }
 }
 
-/// Run with UPDATE_DOCS=1 to write it again.
+/// Run with UPDATE_DOCS=1 to update it.
 #[test]
 fn study_keys_data_matches_rows() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/data/study-keys.json");
@@ -50,7 +50,7 @@ fn study_keys_data_matches_rows() {
     );
 }
 
-/// As `scripts/data_tables.py` has it: one row a line.
+/// In the format of `scripts/data_tables.py`: one row per line.
 fn keys_data() -> String {
     let columns = [
         r#"{"key": "section", "heading": "section", "kind": "code"}"#,

@@ -1,10 +1,10 @@
-//! `visibility` of a `[workload.NAME]`: what fields are marked with, and who reads them.
+//! `visibility` of a `[workload.NAME]`: the labels of fields, and their readers.
 
 use underlay_config::keys::{AnyText, KeyKind, KeyRow, OwnSchema, ShareKind, one_or_many_schema};
 use underlay_config::{Diagnostic, Diagnostics, Section, Spanned};
 use underlay_systems::system::Visibility;
 
-/// Deeper nesting is a slip.
+/// Deeper nesting must be a mistake.
 const MAX_DEPTH: u32 = 32;
 
 pub(super) const VISIBILITY: KeyRow<AnyText> = KeyRow::new(
@@ -71,7 +71,7 @@ pub(in crate::spec) fn read(
             );
             None
         }
-        // An empty list has a finding already.
+        // An empty list has its own finding.
         Ok(false) if !authorizations.is_empty() => {
             let message = format!("{} do not satisfy the visibility", field.place);
             findings.push(
@@ -91,7 +91,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '/')
 }
 
-/// Whether readers with these authorisations see what is marked with the expression.
+/// Whether readers with these authorisations see data labelled with the expression.
 ///
 /// # Errors
 /// The mistake in the expression, in words.
@@ -104,7 +104,7 @@ fn satisfied(expression: &str, authorizations: &[String]) -> Result<bool, String
     }
 }
 
-/// Terms joined by one operator.
+/// Terms joined by the same operator.
 fn joined(rest: &mut &str, authorizations: &[String], depth: u32) -> Result<bool, String> {
     if depth > MAX_DEPTH {
         return Err("too many brackets".to_owned());

@@ -1,4 +1,4 @@
-//! `[workload.NAME]`: YCSB mixes over one shape of record, batch jobs, or a command of the user's.
+//! `[workload.NAME]`: YCSB mixes over one shape of record, batch jobs, or a user's command.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const MAX_FIELDS: u32 = 1000;
 const MAX_FIELD_BYTES: u32 = 1 << 20;
 const MAX_LABEL: usize = 24;
 
-/// CoreWorkload properties for which a study has its own keys, and where those are.
+/// CoreWorkload properties for which a study has its own keys, and where they are.
 const PROPERTIES_WITH_A_KEY: [(&str, &str); 18] = [
     ("recordcount", "`records` or `data`"),
     ("insertcount", "`records` or `data`"),
@@ -169,7 +169,7 @@ fn properties_schema() -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-/// How much data, before it is known what a record holds.
+/// An amount of data, before the size of a record is known.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::spec) enum DataAmount {
     Records(u64),
@@ -192,7 +192,7 @@ impl DataAmount {
     }
 }
 
-/// A workload with the places that later checks point at. A list may be empty only after a mistake.
+/// A workload with the positions that later checks need. A list may be empty only after a mistake.
 #[derive(Clone)]
 pub(in crate::spec) struct WorkloadSite {
     pub name: String,
@@ -200,7 +200,7 @@ pub(in crate::spec) struct WorkloadSite {
     /// Batch jobs; `jobs` may then be empty only after a mistake.
     pub is_batch: bool,
     pub jobs: Vec<JobSite>,
-    /// A command of the user's; `benchmark` may then be absent only after a mistake.
+    /// A user's command; `benchmark` may then be absent only after a mistake.
     pub is_benchmark: bool,
     pub benchmark: Option<BenchmarkSite>,
     pub mixes: Vec<Spanned<String>>,
@@ -220,7 +220,7 @@ pub(in crate::spec) struct WorkloadSite {
 }
 
 impl WorkloadSite {
-    /// Batch jobs, which have nothing of what requests have.
+    /// Batch jobs, without anything that belongs to requests.
     fn batch(name: String, key_span: Range<usize>, jobs: Vec<JobSite>) -> Self {
         WorkloadSite {
             name,
@@ -246,23 +246,23 @@ impl WorkloadSite {
         }
     }
 
-    /// A benchmark, which has nothing of what requests have.
+    /// A benchmark, without anything that belongs to requests.
     fn command(name: String, key_span: Range<usize>, benchmark: Option<BenchmarkSite>) -> Self {
         let empty = WorkloadSite::batch(name, key_span, Vec::new());
         WorkloadSite { is_batch: false, is_benchmark: true, benchmark, ..empty }
     }
 
-    /// Whether it is operations on records, and neither jobs nor a command.
+    /// Whether it consists of operations on records, rather than jobs or a command.
     pub(crate) fn sends_requests(&self) -> bool {
         !self.is_batch && !self.is_benchmark
     }
 
-    /// Whether anything of it runs.
+    /// Whether it runs nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.mixes.is_empty() && self.jobs.is_empty() && self.benchmark.is_none()
     }
 
-    /// The mixes, and what goes on beside them.
+    /// The mixes, including that of the background load.
     pub(crate) fn all_mixes(&self) -> Vec<Spanned<String>> {
         let background_mix = self
             .beside
@@ -275,7 +275,7 @@ impl WorkloadSite {
         KEY_BYTES + u64::from(self.fields) * u64::from(self.field_bytes)
     }
 
-    /// The share of a value that repeats: the property, or the generator's own.
+    /// The share of a value that repeats: the property, or the generator's default.
     pub(crate) fn compressibility(&self) -> f64 {
         let written = self.properties.get("compressibility").and_then(|share| share.parse().ok());
         written.unwrap_or_else(|| CoreWorkload::new(1, 1, 1).compressibility)
@@ -340,7 +340,7 @@ fn read_workload(name: String, mut section: Section<'_>, findings: &mut Diagnost
         section.finish(findings);
         return WorkloadSite::command(name, key_span, benchmark);
     }
-    // A section that names jobs has said what it is.
+    // A section with `jobs` needs no `kind`.
     if kind.map_or_else(|| section.has("jobs"), |kind| kind.value == "jobs") {
         let jobs = jobs::read(&mut section, findings);
         section.finish(findings);
@@ -418,7 +418,7 @@ fn read_record(section: &mut Section<'_>, findings: &mut Diagnostics) -> Option<
     Some((fields?.value, bytes?.value))
 }
 
-/// A rate is given or found, and mixes that end with their records have none.
+/// A rate is given or searched for; mixes that end with their records have none.
 fn read_find_rate(
     section: &mut Section<'_>,
     rates: &[Spanned<StudyRate>],
@@ -442,7 +442,7 @@ fn read_find_rate(
     Some(wanted)
 }
 
-/// Only operations of a rate arrive: a closed loop sends the next one when the last is answered.
+/// Only operations at a rate have arrivals: a closed loop sends the next one after the last answer.
 fn read_arrivals(
     section: &mut Section<'_>,
     rates: &[Spanned<StudyRate>],
@@ -475,7 +475,7 @@ pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) 
     for element in field.one_or_many(findings) {
         let Some(bytes) = element.bytes(findings) else { continue };
         let label = element.as_text().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        // Labels become parts of file names; nobody writes a size this long.
+        // Labels become parts of file names, and no size is this long.
         let label = if label.len() > MAX_LABEL { units::format_bytes(bytes.value) } else { label };
         let amount = DataAmount::Data { bytes: bytes.value, label };
         match amounts.iter().find(|earlier| earlier.value.same(&amount)) {
@@ -486,7 +486,7 @@ pub(in crate::spec) fn read_data(field: &Field<'_>, findings: &mut Diagnostics) 
     amounts
 }
 
-/// Why a property that the generator understands means nothing in a study.
+/// Why a property that the generator accepts has no meaning in a study.
 fn without_place(property: &str) -> Option<String> {
     match properties::known(property)?.scope {
         PropertyScope::Workload => None,
@@ -532,7 +532,7 @@ fn read_properties(field: &Field<'_>, findings: &mut Diagnostics) -> BTreeMap<St
             values.insert(property.key, value);
         }
     }
-    // The generator reads them in the end, so it is asked what it makes of them.
+    // The generator reads them in the end, so its own interpretation counts.
     let mut asked = YcsbProperties::new();
     for (name, value) in &values {
         asked.add(name, value, PropertyOrigin::Argument(name.clone()));
