@@ -1,8 +1,9 @@
-//! How a program sees a storage: as directories, on filesystems of its own or the user's.
+//! How a program sees storage: as directories, on file systems of its own or the user's.
 //!
-//! An [`Attachment`] makes directories out of a storage and takes them away again. It notes each resource in a
-//! [`ResourceRegistry`] before it makes it, so that [`cleanup::clean`] can undo it after a crash. A [`ResourceBudget`]
-//! holds a system and its page cache to the memory of its cell, and to its share of this host's CPU time.
+//! An [`Attachment`] makes directories out of a storage configuration and removes them again. It notes each resource in
+//! a [`ResourceRegistry`] before creating it, so that [`cleanup::clean`] can undo it after a crash. A
+//! [`ResourceBudget`] limits a system and its page cache to the memory of its cell, and to its share of this host's CPU
+//! time.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -1,4 +1,4 @@
-//! The contract of everything that gives a storage to a program.
+//! The contract of everything that gives a storage configuration to a program.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,34 +18,34 @@ use crate::serving::daemon::PROBE_FILE;
 use crate::serving::daemon_watchdog::{DaemonWatchdog, run_watched};
 use crate::undo::registry::ResourceRegistry;
 
-/// A storage to attach, and its place.
+/// A storage configuration to attach, and its location.
 #[derive(Clone, Debug)]
 pub struct AttachSpec {
     pub stack: StackSpec,
     /// `None` for the block devices themselves, where the attachment has some.
     pub filesystem: Option<FilesystemKind>,
-    /// Each volume is mounted in a directory of its name below this one, which is made when it is not there.
+    /// Each volume is mounted in a directory of its name below this one, which is created if it is missing.
     pub mount_root: PathBuf,
-    /// Makes a filesystem on each volume first. When false the volumes' backing must hold one already.
+    /// Makes a file system on each volume first. When false, the volumes' backing store must hold one already.
     pub format: bool,
     /// Mounts the only volume here instead of below `mount_root`.
     pub mount_point: Option<PathBuf>,
 }
 
-/// One way of giving a storage to a program.
+/// One way of giving a storage configuration to a program.
 pub trait Attachment: Send + Sync {
-    /// As messages and records call it: `fuse+loop`, `directory`.
+    /// Its name in messages and records: `fuse+loop`, `directory`.
     fn name(&self) -> &'static str;
 
-    /// Whether this host can do it at all. It changes nothing.
+    /// Whether this host supports it. Changes nothing.
     fn probe(&self) -> Result<(), MissingCapability>;
 
-    /// Attaches the storage. On an error nothing is left behind; what could not be taken back stays in the
-    /// registry for `underlay clean`.
+    /// Attaches the storage. On an error nothing is left behind, except that anything that could not be undone stays in
+    /// the registry for `underlay clean`.
     fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError>;
 }
 
-/// Makes the directories of volumes that are shown as several, `paths` being where the volumes are.
+/// Creates the directories of volumes that are shown as several; `paths` are the locations of the volumes.
 pub(crate) fn split_directories(paths: Vec<PathBuf>, stack: &StackSpec) -> Result<Vec<PathBuf>, AttachError> {
     let mut split = Vec::new();
     for (path, volume) in paths.into_iter().zip(&stack.volumes) {
@@ -78,7 +78,7 @@ pub(crate) fn needs_filesystem(name: &str, spec: &AttachSpec) -> Result<Filesyst
     })
 }
 
-/// A mount point of its own is for a single volume.
+/// An explicit mount point is for a single volume.
 pub(crate) fn check_mount_point(spec: &AttachSpec) -> Result<(), AttachError> {
     if spec.mount_point.is_some() && spec.stack.volumes.len() != 1 {
         return Err(AttachError::failed(format!(
@@ -141,11 +141,11 @@ pub(crate) trait HeldResource: Send + Sync {
         None
     }
     fn health(&self) -> Result<(), AttachError>;
-    /// Whether it stands on devices that were made for it, so that they may be set up for it.
+    /// Whether it uses devices that were made for it, which may therefore be configured for it.
     fn has_own_devices(&self) -> bool {
         true
     }
-    /// Takes everything away that is still there; doing so again does nothing.
+    /// Removes everything that is still there; a second call does nothing.
     fn detach(&mut self) -> Result<(), AttachError>;
 }
 
@@ -153,11 +153,11 @@ pub(crate) trait HeldResource: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyLimit {
     pub devices: u32,
-    /// Of each of them.
+    /// For each of them.
     pub device_bytes: u64,
 }
 
-/// A storage in use. Dropping it detaches it, but only [`AttachedStorage::detach`] tells what went wrong.
+/// Storage in use. Dropping it detaches it, but only [`AttachedStorage::detach`] reports errors.
 pub struct AttachedStorage {
     name: &'static str,
     paths: Vec<PathBuf>,
@@ -186,14 +186,14 @@ impl AttachedStorage {
         self.name
     }
 
-    /// One directory for each volume, or as many as it is split into, in the order of the spec; of real paths, one for
-    /// each path.
+    /// One directory per volume, or as many as it is split into, in the order of the spec; for real paths, one per
+    /// path.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Runs what waits in the kernel for this storage's devices. A daemon that does not answer for a minute meanwhile
-    /// is killed, so that the wait ends with an error; real storage has no daemon, and no limit.
+    /// Runs a call that waits in the kernel for this storage's devices. A daemon that does not answer for a minute
+    /// meanwhile is killed, so that the wait ends with an error. Real storage has no daemon and no limit.
     pub fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
         let daemon = self.held.daemon_pid().and_then(ProcessId::from_pid);
         let watched = self.held.control().zip(daemon);
@@ -202,7 +202,7 @@ impl AttachedStorage {
         run_watched(watchdog, wait)
     }
 
-    /// Switches fast-forward on or off, and returns when it is in force. Real storage has no pace: nothing happens.
+    /// Switches fast-forward on or off, and returns when it is in effect. Real storage has no pace: nothing happens.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -210,8 +210,8 @@ impl AttachedStorage {
         self.held.set_pace(pace)
     }
 
-    /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled
-    /// seconds; on real storage seconds of the clock).
+    /// Clears the devices' counters and samples them every `interval_s` seconds from now on (modelled seconds; on real
+    /// storage, wall seconds).
     ///
     /// # Errors
     /// When the devices can't be observed.
@@ -230,8 +230,7 @@ impl AttachedStorage {
         self.held.end_measurement()
     }
 
-    /// How every device stands, whether something is measured or not; counting goes on. It costs the devices next to
-    /// nothing.
+    /// The state of every device, during a measurement or not; counting continues. It costs the devices almost nothing.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -239,19 +238,19 @@ impl AttachedStorage {
         self.held.glance()
     }
 
-    /// Programs' waits on the way to each volume during the last finished measurement. Empty where they reach no block
-    /// device of ours, and where the kernel keeps no account of it.
+    /// Programs' waits on the path to each volume during the last finished measurement. Empty where they reach none of
+    /// our block devices, and where the kernel does not count them.
     pub fn path_records(&self) -> Vec<PathRecord> {
         self.held.path_records()
     }
 
-    /// Says on which CPUs the programs run that use it, where all of them are known: [`AttachedStorage::path_records`]
-    /// then tells what these wait. Their waits for one of these CPUs are not in it.
+    /// Sets the CPUs of the programs that use it, where all of them are known. [`AttachedStorage::path_records`] then
+    /// has their waits, without their waits for one of these CPUs.
     pub fn watch_for_programs_on(&self, cpus: &Processors) {
         self.held.watch_for_programs_on(cpus);
     }
 
-    /// How every layer fares that has something to tell: what it counted since [`AttachedStorage::begin_measurement`],
+    /// The state of every layer that has something to report: its counts since [`AttachedStorage::begin_measurement`],
     /// and its state now. Real storage has none.
     ///
     /// # Errors
@@ -260,8 +259,8 @@ impl AttachedStorage {
         self.held.layers()
     }
 
-    /// How far what is known of each device's medium carries what was asked of it in the measurement that has ended, by
-    /// the devices' names. It takes the daemon a moment. Real storage has none.
+    /// How well the data about each device's medium support its requests in the finished measurement, by device name.
+    /// It takes the daemon a moment. Real storage has none.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -282,13 +281,13 @@ impl AttachedStorage {
     /// `Err` when the storage can't be used any more, with what is known about it.
     ///
     /// # Errors
-    /// When something is gone that it stands on.
+    /// When something that it depends on is gone.
     pub fn health(&self) -> Result<(), AttachError> {
         self.held.health()
     }
 
-    /// Writes everything out and takes the storage away. A file that a program still holds open keeps it there: the
-    /// error names the process, and `detach` may be called again. Once it succeeded it does nothing.
+    /// Writes everything out and removes the storage. A file that a program still holds open keeps it there. The error
+    /// then names the process, and `detach` may be called again. After a success it does nothing.
     ///
     /// # Errors
     /// When it is in use, or not everything could be written out.
@@ -298,11 +297,11 @@ impl AttachedStorage {
         self.held.detach()
     }
 
-    /// Has the kernel read this far ahead on its devices, until the storage is detached. See [`crate::read_ahead`].
+    /// Sets the kernel's read-ahead on its devices until the storage is detached. See [`crate::read_ahead`].
     ///
     /// # Errors
-    /// [`AttachError::MissingCapability`] where it can't be had: without root, or where the devices are not ours to set
-    /// up.
+    /// [`AttachError::MissingCapability`] where this is impossible: without root, or where the devices are not ours to
+    /// configure.
     pub fn read_ahead(&mut self, bytes: u64, registry: &ResourceRegistry) -> Result<(), AttachError> {
         if !self.held.has_own_devices() {
             return Err(MissingCapability::new(
@@ -316,12 +315,12 @@ impl AttachedStorage {
         Ok(())
     }
 
-    /// Holds programs back that write to it while `limit_bytes` wait in memory for its devices, each device having an
-    /// equal part of that. It holds until the storage is detached. See [`crate::dirty_limit`].
+    /// Holds back programs that write to it while `limit_bytes` wait in memory for its devices; each device has an
+    /// equal part. The limit lasts until the storage is detached. See [`crate::dirty_limit`].
     ///
     /// # Errors
-    /// [`AttachError::MissingCapability`] where it can't be had: the kernel is too old, or the devices are not ours to
-    /// set up.
+    /// [`AttachError::MissingCapability`] where this is impossible: the kernel is too old, or the devices are not ours
+    /// to configure.
     pub fn limit_dirty(
         &mut self,
         limit_bytes: u64,
@@ -349,7 +348,7 @@ impl AttachedStorage {
         Ok(())
     }
 
-    /// Before the devices are given back: the next user of a loop device would have it otherwise.
+    /// Before the devices are released, since otherwise the next user of a loop device would inherit it.
     fn lift_dirty_limit(&mut self) -> Result<(), AttachError> {
         if let Some(limits) = &mut self.dirty_limits {
             limits.lift()?;

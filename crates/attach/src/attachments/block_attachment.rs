@@ -1,5 +1,5 @@
-//! A modelled storage under an unmodified filesystem: a FUSE export, a loop device on each volume's file, and
-//! a filesystem on each loop device; or the same on ublk devices, without the first two.
+//! Modelled storage under an unmodified file system: a FUSE export, a loop device on each volume's file, and a file
+//! system on each loop device. Or the same on ublk devices, without the first two.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -61,29 +61,29 @@ impl BlockAttachment {
         Ok(if over_uring.probe().is_ok() { over_uring } else { attachment })
     }
 
-    /// Another program as the device daemon; `--config FILE` is put behind `daemon_args`. To be recognised by
-    /// [`crate::cleanup::clean`] it has `device-daemon` as its last argument, or none and the file name
+    /// Uses another program as the device daemon; `--config FILE` follows `daemon_args`. For [`crate::cleanup::clean`]
+    /// to recognise it, its last argument must be `device-daemon`, or it has no arguments and the file name
     /// `underlay-device-daemon`.
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> BlockAttachment {
         let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
         BlockAttachment { daemon, transport: DaemonTransport::DevFuse, hurry_limit: HURRY_LIMIT }
     }
 
-    /// By this way from the kernel to the daemon.
+    /// Selects the transport from the kernel to the daemon.
     #[must_use]
     pub fn with_transport(self, transport: DaemonTransport) -> BlockAttachment {
         BlockAttachment { transport, ..self }
     }
 
-    /// How long detaching waits for a daemon that does not answer, or for a filesystem to be written out, before
-    /// the daemon is killed; a minute unless told.
+    /// How long detaching waits for a daemon that does not answer, or for a file system to be written out, before it
+    /// kills the daemon. The default is a minute.
     #[must_use]
     pub fn with_hurry_limit(self, hurry_limit: Duration) -> BlockAttachment {
         BlockAttachment { hurry_limit, ..self }
     }
 
-    /// Attaches the volumes as bare block devices, without filesystems: for measuring the path itself, for
-    /// power-cut tests, and for systems that want a device.
+    /// Attaches the volumes as bare block devices, without file systems: to measure the path itself, for power-cut
+    /// tests, and for systems that need a device.
     ///
     /// # Errors
     /// When the host lacks something, or the daemon does not start.
@@ -98,7 +98,7 @@ impl BlockAttachment {
         BlockVolumes::attach(&self.daemon, self.transport, path, self.hurry_limit, stack, registry)
     }
 
-    /// A request's wait on its way to a device and back, by this attachment and this machine's clock.
+    /// The time of a request on its path to a device and back, by this attachment, in wall time.
     pub(crate) fn path_cost(&self, registry: &ResourceRegistry) -> Result<PathCost, AttachError> {
         path_cost(&self.daemon, self.transport, self.hurry_limit, registry)
     }
@@ -128,7 +128,7 @@ impl Attachment for BlockAttachment {
         }
     }
 
-    /// The devices stand at the modelled pace when it returns; while the filesystem is made and mounted they
+    /// When this returns, the devices run at the modelled pace. While the file system is created and mounted they
     /// complete at once.
     fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
         if let Some(filesystem) = spec.filesystem.filter(|_| spec.format) {
@@ -158,7 +158,7 @@ struct MountedVolumes {
     mounts: Vec<(PathBuf, RegistryNote)>,
     directories: Vec<(PathBuf, RegistryNote)>,
     registry: ResourceRegistry,
-    /// Programs have the devices themselves, and nothing has written out what they left in memory.
+    /// Programs have the devices themselves, and nothing has written out the data that they left in memory.
     is_bare: bool,
     volumes: BlockVolumes,
 }
@@ -270,7 +270,7 @@ impl HeldResource for MountedVolumes {
     fn detach(&mut self) -> Result<(), AttachError> {
         let limit = self.volumes.hurry_limit;
         if self.is_bare || !self.mounts.is_empty() {
-            // Without a daemon there is nothing to hurry, and the write-out below tells what that means.
+            // Without a daemon there is nothing to hurry; the write-out below shows what that means.
             self.volumes.hurry_or_kill(limit);
         }
         let mut lost = None;
@@ -278,7 +278,7 @@ impl HeldResource for MountedVolumes {
             lost = self.volumes.write_out().err();
         }
         while let Some((path, _)) = self.mounts.last() {
-            // Unmounting doesn't tell whether everything was written; this does.
+            // A successful unmount doesn't prove that everything was written; this does.
             if let Err(error) = mounts::write_out_within(path, limit) {
                 if error.kind() == std::io::ErrorKind::TimedOut {
                     self.volumes.kill_daemon();
@@ -290,7 +290,7 @@ impl HeldResource for MountedVolumes {
             }
             let mut outcome = mounts::try_unmount(path, limit);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
-                // It hangs on the device, and goes on with errors once that is gone.
+                // It hangs on the device, and continues with errors once that is gone.
                 self.volumes.kill_daemon();
                 outcome = mounts::try_unmount(path, limit);
             }

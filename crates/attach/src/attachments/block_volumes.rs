@@ -24,7 +24,7 @@ use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 /// The block device of a volume.
 enum VolumeDevice {
     Loop(LoopDevice, RegistryNote),
-    /// It is its daemon's, and goes with it.
+    /// It belongs to its daemon, and goes with it.
     Ublk(UblkDisk),
 }
 
@@ -51,7 +51,7 @@ impl VolumeDevice {
     }
 }
 
-/// The volumes of a storage as block devices. Dropping it takes them away.
+/// The volumes of a storage configuration as block devices. Dropping it removes them.
 pub struct BlockVolumes {
     registry: ResourceRegistry,
     transport: DaemonTransport,
@@ -59,14 +59,14 @@ pub struct BlockVolumes {
     paths: Vec<PathBuf>,
     pub(crate) daemon: Option<DaemonProcess>,
     pub(crate) hurry_limit: Duration,
-    /// There once all devices are.
+    /// Present once all devices are.
     watch: Option<PathWatch>,
-    /// What could not be written out, until it has been reported.
+    /// Data that could not be written out, until it has been reported.
     lost: Option<AttachError>,
 }
 
 impl BlockVolumes {
-    /// Starts a daemon that dates requests back by `path`, and makes a block device of each of its volumes.
+    /// Starts a daemon that backdates requests by `path`, and makes a block device for each of its volumes.
     pub(crate) fn attach(
         program: &DaemonProgram,
         transport: DaemonTransport,
@@ -155,7 +155,7 @@ impl BlockVolumes {
         &self.paths
     }
 
-    /// The devices' queues as they are set, in the same order.
+    /// The effective queue settings of the devices, in the same order.
     pub fn queues(&self) -> Vec<QueueSettings> {
         self.devices.iter().map(|device| device.queue().clone()).collect()
     }
@@ -169,7 +169,7 @@ impl BlockVolumes {
         self.daemon.as_ref().map(|daemon| ServedStorage::from_control(daemon.control()))
     }
 
-    /// Returns when the pace is in force.
+    /// Returns when the pace is in effect.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -195,7 +195,7 @@ impl BlockVolumes {
     /// # Errors
     /// When the daemon does not answer.
     pub fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
-        // At the edge itself: telling what every device did takes a moment.
+        // At the edge itself, since reporting all devices' activity takes a moment.
         self.watch.as_ref().map_or(Ok(()), PathWatch::end)?;
         self.daemon()?.end_measurement()
     }
@@ -226,11 +226,11 @@ impl BlockVolumes {
         }
     }
 
-    /// Writes out what the page cache holds for the devices: our own handles keep the kernel from doing it when the
-    /// last program closes one. Where there is a file system, unmounting has left nothing.
+    /// Writes out the page cache of the devices. Our own handles keep the kernel from doing so when the last program
+    /// closes a device. Where there is a file system, unmounting has left nothing to write.
     ///
     /// # Errors
-    /// When a device could not take everything.
+    /// When a device could not accept everything.
     pub(crate) fn write_out(&self) -> Result<(), AttachError> {
         for path in self.devices.iter().map(VolumeDevice::path) {
             self.run_with_watchdog(|| mounts::write_out_device(path)).map_err(|error| {
@@ -243,16 +243,16 @@ impl BlockVolumes {
         Ok(())
     }
 
-    /// Fast-forwards requests in flight that nobody needs any more. A daemon that takes longer than `limit` is killed.
+    /// Fast-forwards requests in flight that are no longer needed. A daemon that takes longer than `limit` is killed.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) -> HurryOutcome {
         if let Some(watch) = &self.watch {
-            // Its probes no longer wait for what a modelled device takes.
+            // Its probes no longer wait for the time of a modelled device.
             watch.set_modelled(false);
         }
         self.daemon.as_ref().map_or(HurryOutcome::Ended, |daemon| daemon.hurry_or_kill(limit))
     }
 
-    /// Runs what waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
+    /// Runs a call that waits for the devices in the kernel: a daemon that hangs meanwhile is killed.
     pub(crate) fn run_with_watchdog<T>(&self, wait: impl FnOnce() -> T) -> T {
         run_watched(self.watchdog(), wait)
     }
@@ -263,7 +263,7 @@ impl BlockVolumes {
         }
     }
 
-    /// Clears the loop devices and ends the daemon; again does nothing.
+    /// Clears the loop devices and ends the daemon; a second call does nothing.
     ///
     /// # Errors
     /// When a device is still in use, or something was not flushed.
@@ -278,12 +278,13 @@ impl BlockVolumes {
                 mount.mount_point.display()
             )));
         }
-        // Clearing a device writes out what the page cache holds for it, and waits for that.
+        // Clearing a device writes out its page cache, and waits for that.
         let outcome = match self.devices.is_empty() {
             true => HurryOutcome::Ended,
             false => self.hurry_or_kill(self.hurry_limit),
         };
-        // For what is used without a file system. That a daemon had ended is known, and its devices can't write.
+        // For devices used without a file system. If the daemon has already ended, this is known, and its devices can't
+        // write.
         let lost = self.write_out().err().filter(|_| outcome != HurryOutcome::Ended);
         self.lost = self.lost.take().or(lost);
         // Its thread may be in the middle of a request.
@@ -302,7 +303,7 @@ impl BlockVolumes {
             daemon.stop()?;
             self.daemon = None;
         }
-        // Said once everything else is done: doing it again does nothing.
+        // Reported after everything else is done, since a second call does nothing.
         self.lost.take().map_or(Ok(()), Err)
     }
 }

@@ -1,4 +1,4 @@
-//! Which attachment a modelled storage gets: the best that this host has, or the one that the user names.
+//! Which attachment modelled storage gets: the best one on this host, or the one that the user names.
 
 use crate::attachments::attachment::Attachment;
 use crate::attachments::block_attachment::BlockAttachment;
@@ -11,14 +11,15 @@ use underlay_storage::stack::StackSpec;
 
 /// A way of attaching storage.
 pub struct AttachmentKind {
-    /// As in records and on command lines.
+    /// Its name in records and on command lines.
     pub name: &'static str,
-    /// Its nature and its advantage, in a line.
+    /// A line about its nature and advantage.
     pub gist: &'static str,
     make: fn() -> Result<Box<dyn Attachment>, AttachError>,
 }
 
-/// All of them, the best first: what costs a request least, and of that what shows a program most of a real disk.
+/// All of them, the best first: those with the lowest cost per request, and among these the ones that show programs
+/// most of a real disk.
 pub const ATTACHMENTS: &[AttachmentKind] = &[
     AttachmentKind {
         name: "ublk",
@@ -70,15 +71,15 @@ impl AttachmentKind {
 /// # Errors
 /// When no attachment has the name, or this host lacks something: for the named one, or for all of them.
 pub fn choose(name: Option<&str>) -> Result<Box<dyn Attachment>, AttachError> {
-    // The kernel's initiator can't show what is modelled here.
+    // The kernel's initiator can't show modelled devices.
     first_that_works(&match name {
         Some(name) => vec![named(name)?],
         None => for_modelled().collect(),
     })
 }
 
-/// The same for this stack. Volumes of an NVMe/TCP server, with nothing of ours in front of them, use the kernel's own
-/// initiator where there is one, as they would without Underlay. Its name does not concern stacks without external
+/// The same for this stack. Volumes of an NVMe/TCP server, with no layers of ours in front of them, use the kernel's
+/// own initiator where there is one, as they would without Underlay. Its name does not affect stacks without external
 /// volumes, so a study may name it and have storage of both kinds.
 ///
 /// # Errors
@@ -121,7 +122,7 @@ fn first_that_works(kinds: &[&AttachmentKind]) -> Result<Box<dyn Attachment>, At
     first_probed(attachments)
 }
 
-/// Reports what the last one lacks: it is the one that needs least.
+/// Reports what the last one lacks, since that one needs the least.
 fn first_probed(attachments: Vec<Box<dyn Attachment>>) -> Result<Box<dyn Attachment>, AttachError> {
     let mut lacking: Option<MissingCapability> = None;
     for attachment in attachments {
@@ -185,7 +186,7 @@ mod tests {
             StackNode::Link { bandwidth_mb_s: 1_000.0, latency_us: 10.0, member: Box::new(remote.clone()) };
         assert_eq!(names(&remote, None)[..2], ["nvme-kernel", "ublk"]);
         assert_eq!(names(&linked, None)[0], "ublk");
-        // Asked for in vain: attaching says why.
+        // Requested in vain: attaching reports why.
         assert_eq!(names(&linked, Some("nvme-kernel")), ["nvme-kernel"]);
         assert_eq!(names(&remote, Some("fuse+loop")), ["fuse+loop"]);
     }

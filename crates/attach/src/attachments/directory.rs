@@ -1,9 +1,9 @@
-//! A modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
+//! Modelled storage as directories of its own file system, without root: the attachment `fuse-directory`.
 //!
-//! Where [`crate::BlockAttachment`] gives a block device to the kernel's file systems, here the device daemon is the
-//! file system. It places files on the volume itself (see [`core`]), so that requests to the modelled devices have
-//! places. Files of one directory lie near one another, a growing file stays in one piece, and a stripe's devices share
-//! a large request. The kernel's FUSE brings the requests, and keeps the pages.
+//! [`crate::BlockAttachment`] gives a block device to the kernel's file systems; here the device daemon is the file
+//! system itself. It places files on the volume (see [`core`]), so that requests to the modelled devices have
+//! positions. Files of one directory are close together, a growing file stays in one piece, and a stripe's devices
+//! share a large request. The kernel's FUSE delivers the requests, and caches the pages.
 
 pub mod core;
 mod fuse;
@@ -37,7 +37,7 @@ pub use serve::DirectoryConfig;
 pub use self::core::is_beginning;
 pub(crate) use serve::ServedDirectories;
 
-/// As records and command lines call it.
+/// Its name in records and on command lines.
 pub const NAME: &str = "fuse-directory";
 
 /// A change of pace waits for everything in flight, which in slow motion may be many seconds.
@@ -61,13 +61,13 @@ impl FuseDirectory {
         Ok(FuseDirectory::with_daemon(program, vec![DAEMON_SUBCOMMAND.into()]))
     }
 
-    /// Another program as the device daemon: see [`crate::BlockAttachment::with_daemon`].
+    /// Uses another program as the device daemon: see [`crate::BlockAttachment::with_daemon`].
     pub fn with_daemon(daemon_program: impl Into<PathBuf>, daemon_args: Vec<OsString>) -> FuseDirectory {
         let daemon = DaemonProgram { program: daemon_program.into(), arguments: daemon_args };
         FuseDirectory { daemon, hurry_limit: HURRY_LIMIT }
     }
 
-    /// How long detaching waits for a daemon that does not answer; a minute unless told.
+    /// How long detaching waits for a daemon that does not answer. The default is a minute.
     #[must_use]
     pub fn with_hurry_limit(self, hurry_limit: Duration) -> FuseDirectory {
         FuseDirectory { hurry_limit, ..self }
@@ -90,7 +90,7 @@ impl Attachment for FuseDirectory {
         Ok(())
     }
 
-    /// The spec's filesystem is of no concern: the directory is its own.
+    /// The spec's file system does not matter: the directory has its own.
     fn attach(&self, spec: &AttachSpec, registry: &ResourceRegistry) -> Result<AttachedStorage, AttachError> {
         self.probe()?;
         check_names(&spec.stack)?;
@@ -114,7 +114,7 @@ impl Attachment for FuseDirectory {
     }
 }
 
-/// Tells the mounts of one process apart.
+/// Distinguishes the mounts of one process.
 static NEXT_SOURCE: AtomicU64 = AtomicU64::new(1);
 
 struct MountedDirectories {
@@ -216,8 +216,8 @@ impl HeldResource for MountedDirectories {
         while let Some((config, _)) = self.mounts.last() {
             let place = &config.mount_point;
             if is_mounted(config) {
-                // Unmounting doesn't tell whether everything was written; this does. The program learnt that the disk
-                // was full when it closed or synced its file.
+                // A successful unmount doesn't prove that everything was written; this does. The program learnt that
+                // the disk was full when it closed or synced its file.
                 let written = mounts::write_out_within(place, self.hurry_limit);
                 if let Some(error) = written.err().filter(|error| error.kind() != ErrorKind::StorageFull) {
                     if let (ErrorKind::TimedOut, Some(daemon)) = (error.kind(), &self.daemon) {
@@ -230,7 +230,7 @@ impl HeldResource for MountedDirectories {
                 }
                 let mut outcome = mounts::try_unmount(place, self.hurry_limit);
                 if let (Err(mounts::UnmountError::TimedOut), Some(daemon)) = (&outcome, &self.daemon) {
-                    // It hangs on the daemon, and goes on with errors once that is gone.
+                    // It hangs on the daemon, and continues with errors once that is gone.
                     daemon.kill();
                     outcome = mounts::try_unmount(place, self.hurry_limit);
                 }

@@ -1,15 +1,16 @@
-//! How much of what programs wrote to a storage may wait in memory for its devices.
+//! Limits how much written data of programs may wait in memory for a storage's devices.
 //!
 //! The kernel holds writers back when too many pages are dirty, as a share of the whole machine's memory
-//! (`vm.dirty_ratio`), not of a program's budget. A small program's writes would end in the page cache and never meet a
-//! modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
+//! (`vm.dirty_ratio`), not of a program's budget. A small program's writes would stay in the page cache and never reach
+//! a modelled device. Since Linux 6.2 each device can have its own limit (`/sys/class/bdi/MAJOR:MINOR`).
 //!
-//! The kernel keeps the limit as a share of the machine's own one, which follows free memory. So it is set
-//! again when a measurement begins, and reads back a little less than was asked for. A loop device keeps it
-//! beyond its file: it is lifted before the device is given back, and noted in the registry.
+//! The kernel stores the limit as a share of the machine's own limit, which follows free memory. So it is set again
+//! when a measurement begins, and reads back a little lower than requested. A loop device keeps it beyond its file: it
+//! is lifted before the device is released, and noted in the registry.
 //!
-//! Below the limit the kernel gives a device what it has earned by writing, at first next to nothing before Linux 6.13.
-//! So the limit is set as the device's least share too, which makes it the same for all from the beginning.
+//! Below the limit, the kernel gives a device the share that it has earned by writing, which before Linux 6.13 is
+//! almost nothing at first. So the limit is also set as the device's minimum share, which makes it constant from the
+//! beginning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -21,17 +22,16 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::MissingCapability;
 use crate::undo::registry::{OwnedResource, PreviousLimits, RegistryNote, ResourceRegistry};
 
-/// With less a device is not given requests of a size that it works well with: the kernel writes out from half of it
-/// on.
+/// With less, a device gets requests that are too small for it: the kernel starts writing out at half of the limit.
 pub const DEVICE_MIN_BYTES: u64 = 1 << 20;
 
-/// Where the kernel shows what is behind the page cache, by device number.
+/// Where the kernel shows the devices behind the page cache, by device number.
 const CLASS: &str = "/sys/class/bdi";
-/// Whether the device's own limit holds even while the machine is far from its own.
+/// Whether the device's own limit applies even while the machine is far below its own.
 const STRICT: &str = "strict_limit";
 const MAX_BYTES: &str = "max_bytes";
 const MIN_BYTES: &str = "min_bytes";
-/// The same limits in millionths of the machine's own, which is how the kernel keeps them.
+/// The same limits in millionths of the machine's own, which is the kernel's internal unit.
 const MAX_RATIO: &str = "max_ratio_fine";
 const MIN_RATIO: &str = "min_ratio_fine";
 
@@ -53,10 +53,10 @@ struct LimitedDevice {
 }
 
 impl DirtyLimits {
-    /// Lets the devices below `paths` have `limit_bytes` of dirty pages together, each an equal part of it.
+    /// Limits the dirty pages of the devices below `paths` to `limit_bytes` in total, each device with an equal part.
     ///
     /// # Errors
-    /// `MissingCapability` where this host can't do it. Nothing is set then.
+    /// `MissingCapability` where this host can't do it. Nothing is set in that case.
     pub(crate) fn set(
         paths: &[PathBuf],
         limit_bytes: u64,
@@ -86,7 +86,7 @@ impl DirtyLimits {
             device_bytes,
             devices: Vec::new(),
         };
-        // A dead process's limits on a device are not the device's own.
+        // A dead process's limits on a device are not the device's original ones.
         let left: BTreeMap<String, PreviousLimits> = registry
             .leftovers()
             .into_iter()
@@ -108,14 +108,14 @@ impl DirtyLimits {
             Some(previous) => previous,
             None => read_limits(&folder).map_err(|error| unavailable(&folder, error))?,
         };
-        // Without a block device the limit goes with the mount, and its number to the next one.
+        // Without a block device the limit disappears with the mount, and its number goes to the next one.
         let note = match device.starts_with("0:") {
             true => None,
             false => {
                 Some(self.registry.note(OwnedResource::DirtyLimit { device: device.to_owned(), previous })?)
             }
         };
-        // Before it is applied: if that fails halfway, dropping this lifts what was set.
+        // Before the limit is applied: if that fails halfway, dropping this lifts what was set.
         self.devices.push(LimitedDevice { device: device.to_owned(), previous, note });
         apply(&folder, self.device_bytes).map_err(|error| unavailable(&folder, error))
     }
@@ -128,17 +128,16 @@ impl DirtyLimits {
         self.devices.len() as u32
     }
 
-    /// Sets the limits again, by the memory that is free now.
+    /// Sets the limits again, based on the present free memory.
     pub(crate) fn renew(&self) {
-        // The kernel keeps a share, not bytes: as free memory changes, the same share is another number of
-        // bytes.
+        // The kernel stores a share, not bytes: as free memory changes, the same share is a different number of bytes.
         for limited in &self.devices {
-            // Where the machine's own limit has come below it, that one holds.
+            // If the machine's own limit has dropped below it, that one applies.
             let _ = apply(&self.class.join(&limited.device), self.device_bytes);
         }
     }
 
-    /// Gives the devices what they had before; again does nothing.
+    /// Restores the devices' former limits; a second call does nothing.
     pub(crate) fn lift(&mut self) -> Result<(), AttachError> {
         while let Some(limited) = self.devices.last_mut() {
             restore_in(&self.class, &limited.device, limited.previous)?;
@@ -172,17 +171,17 @@ fn read_limits(folder: &Path) -> io::Result<PreviousLimits> {
 }
 
 fn apply(folder: &Path, limit_bytes: u64) -> io::Result<()> {
-    // The least may at no time be above the most.
+    // The minimum must never be above the maximum.
     write(folder, MIN_RATIO, 0)?;
     write(folder, MAX_BYTES, limit_bytes)?;
-    // The kernel refuses it where all devices' least shares together would be everything. Without it a device
-    // has to earn its share.
+    // The kernel refuses it if the minimum shares of all devices together would be everything. Without it, a device has
+    // to earn its share.
     let _ = write(folder, MIN_BYTES, limit_bytes);
     write(folder, STRICT, 1)
 }
 
-/// Gives a device back what it had before a limit was set. Whether there was one: a device that is gone has none, and
-/// what somebody else has reset is theirs.
+/// Restores a device's former limit. Returns whether there was one to restore: a device that is gone has none, and a
+/// limit that another program has reset stays.
 pub(crate) fn restore(device: &str, previous: PreviousLimits) -> Result<bool, AttachError> {
     restore_in(Path::new(CLASS), device, previous)
 }
@@ -196,7 +195,7 @@ fn restore_in(class: &Path, device: &str, previous: PreviousLimits) -> Result<bo
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(failed(error)),
     }
-    // The least may at no time be above the most.
+    // The minimum must never be above the maximum.
     write(&folder, MIN_RATIO, 0)
         .and_then(|()| write(&folder, MAX_RATIO, u64::from(previous.max_ratio_fine)))
         .and_then(|()| write(&folder, MIN_RATIO, u64::from(previous.min_ratio_fine)))
@@ -209,14 +208,14 @@ fn restore_in(class: &Path, device: &str, previous: PreviousLimits) -> Result<bo
 pub(super) fn devices_below(paths: &[PathBuf]) -> Result<BTreeSet<String>, AttachError> {
     let device = |path: &PathBuf| {
         let metadata = fs::metadata(path).map_err(|error| AttachError::io("read", path, error))?;
-        // A bare device is its own node, a file system is on the device that it says.
+        // A bare device is its own node; a file system is on the device that it reports.
         let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         Ok(format!("{}:{}", libc::major(number), libc::minor(number)))
     };
     paths.iter().map(device).collect()
 }
 
-/// To an existing file: the kernel makes them, not we.
+/// Only to an existing file: the kernel creates them, not we.
 fn write(folder: &Path, file: &str, value: u64) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).truncate(true).open(folder.join(file))?;
     file.write_all(value.to_string().as_bytes())
@@ -243,7 +242,7 @@ fn unavailable(folder: &Path, error: io::Error) -> AttachError {
 mod tests {
     use super::*;
 
-    /// A folder as the kernel shows it, but that writing to one file changes no other.
+    /// A directory like the kernel's, except that writing to one file changes no other.
     fn device(class: &Path, name: &str) -> PathBuf {
         let folder = class.join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -299,7 +298,7 @@ mod tests {
             ["0", "500000", "7"].map(str::to_owned)
         );
         assert_eq!(noted(&registry), 0);
-        // Later settings are somebody else's.
+        // Later settings belong to another program.
         fs::write(one.join(STRICT), "1").unwrap();
         limits.lift().unwrap();
         drop(limits);

@@ -8,15 +8,16 @@ use crate::serving::daemon::DaemonTransport;
 use crate::serving::daemon_process::EXPORT_DIRECTORY;
 use crate::serving::ublk;
 
-/// Those of the daemon with this session directory. It asks the kernel only, never the export itself, which may hang.
+/// The devices of the daemon with this session directory. This queries only the kernel, never the export itself, which
+/// may hang.
 pub(crate) fn devices_of(session: &Path) -> Vec<PathBuf> {
     let mut devices = loop_device::below(session);
     devices.extend(ublk::nodes_of(&session.join(EXPORT_DIRECTORY)));
     devices
 }
 
-/// As [`devices_of`], of a daemon with this transport, for decisions that must not take an unreadable list for an empty
-/// one.
+/// Like [`devices_of`], for a daemon with this transport. It is for decisions that must not mistake an unreadable list
+/// for an empty one.
 ///
 /// # Errors
 /// When the kernel can't be asked for its devices.

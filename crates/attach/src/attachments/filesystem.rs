@@ -24,7 +24,7 @@ pub enum FilesystemKind {
 const MIB: u64 = 1 << 20;
 
 impl FilesystemKind {
-    /// As mount(8) calls it.
+    /// Its name for mount(8).
     pub fn name(self) -> &'static str {
         match self {
             FilesystemKind::Xfs => "xfs",
@@ -32,7 +32,7 @@ impl FilesystemKind {
         }
     }
 
-    /// The smallest volume that it can be made on, in bytes. XFS's own tool refuses less than 300 MiB.
+    /// The smallest possible volume, in bytes. XFS's own tool refuses less than 300 MiB.
     pub fn smallest_bytes(self) -> u64 {
         match self {
             FilesystemKind::Xfs => 300 * MIB,
@@ -40,7 +40,7 @@ impl FilesystemKind {
         }
     }
 
-    /// This host's missing program for making or mounting it.
+    /// The program for creating or mounting it that this host lacks.
     ///
     /// # Errors
     /// The missing capability.
@@ -62,7 +62,7 @@ impl FilesystemKind {
         }
     }
 
-    /// The command that says what is wrong with one, and mends nothing.
+    /// The command that reports its damage without mending anything.
     fn checker(self) -> &'static str {
         match self {
             FilesystemKind::Xfs => "xfs_repair -n",
@@ -92,11 +92,12 @@ impl FilesystemKind {
         )))
     }
 
-    /// Makes the filesystem. Nothing is discarded first and nothing is left to be initialised in the
-    /// background later, where a measurement would see it.
+    /// Creates the file system. Nothing is discarded first, and nothing is left to be initialised in the background
+    /// later, where a measurement would see it.
     ///
     /// # Errors
-    /// When the program that makes it is missing, or fails.
+    /// # Errors
+    /// When the program that creates it is missing, or fails.
     pub fn make(self, device: &Path) -> Result<(), AttachError> {
         let (program, _) = self.tool();
         let path = match find_program(program) {
@@ -105,7 +106,8 @@ impl FilesystemKind {
         };
         let mut command = Command::new(path);
         match self {
-            // Sectors and blocks of 4 KiB also where the device has smaller logical ones: parts of its blocks would
+            // Sectors and blocks of 4 KiB even where the device has smaller logical ones, since writing parts of its
+            // blocks would cost a read each.
             // cost a read each.
             FilesystemKind::Xfs => command.args(["-f", "-q", "-K", "-s", "size=4096"]),
             FilesystemKind::Ext4 => command.args([
@@ -137,18 +139,18 @@ impl FilesystemKind {
     /// # Errors
     /// When the kernel refuses, with what may be the reason.
     pub fn mount(self, device: &Path, mount_point: &Path) -> Result<(), AttachError> {
-        // Files written to it elsewhere give nobody rights or devices here.
+        // Files written to it elsewhere must not grant rights or devices here.
         let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount(device, mount_point, self.name(), flags, self.own_options())
             .map_err(|errno| self.refused(device, mount_point, errno))
     }
 
-    /// Mounts it as it was mounted before: with these flags, and with these options beside its own where the kernel
-    /// still takes them. It may show some that it does not take. The mount point may have been exchanged meanwhile, so
-    /// its way is checked anew.
+    /// Mounts it as before: with these flags, and with these options in addition to its own, where the kernel still
+    /// accepts them. The kernel may show some that it does not accept. The mount point may have been exchanged
+    /// meanwhile, so its path is checked again.
     ///
     /// # Errors
-    /// As [`mount`](Self::mount), and when others could have put something else in the place of the mount point.
+    /// As [`mount`](Self::mount), and when other users could have replaced the mount point.
     pub(crate) fn mount_again(
         self,
         device: &Path,
@@ -158,7 +160,7 @@ impl FilesystemKind {
     ) -> Result<(), AttachError> {
         let folder = underlay_files::open_mount_point(mount_point)
             .map_err(|error| AttachError::io("mount again on", mount_point, error))?;
-        // By its descriptor: a link that is put in its place from now on is not followed.
+        // By its descriptor: a link that replaces it from now on is not followed.
         let target = format!("/proc/self/fd/{}", folder.as_raw_fd());
         let mount =
             |options: &CStr| rustix::mount::mount(device, target.as_str(), self.name(), flags, options);
@@ -189,7 +191,7 @@ impl FilesystemKind {
                 self.name(),
                 self.checker()
             ),
-            // The target refuses the writes of a second host, and this is all that the kernel says about it.
+            // The target refuses the writes of a second host, and the kernel says no more than this.
             Errno::IO => ". A request failed. Where the volume is served to several hosts, another one may be writing to \
                           it: `underlay volume list` on its server shows which"
                 .to_owned(),
@@ -212,7 +214,7 @@ impl FilesystemKind {
 mod tests {
     use super::*;
 
-    /// `mount --keep` formats an unfinished disk by this alone: a passing failure must not cost what is on it.
+    /// `mount --keep` formats an unfinished disk because of this alone: a temporary failure must not destroy its data.
     #[test]
     fn transient_failure_is_not_a_missing_filesystem() {
         let (device, place) = (Path::new("/dev/loop0"), Path::new("/mnt"));

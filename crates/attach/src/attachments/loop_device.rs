@@ -1,8 +1,8 @@
 //! Loop devices: a file of the export as a block device that filesystems accept.
 //!
-//! Requests go through with direct I/O, so that no second page cache sits between the program and the
-//! device. Two limits of the loop driver show in measurements: a flush or discard keeps the requests that
-//! arrive behind it in the same control group waiting, and a forced-unit-access write arrives as a write and a flush.
+//! Requests use direct I/O, so that there is no second page cache between the program and the device. Two limits of the
+//! loop driver show in measurements. A flush or discard delays requests that arrive after it in the same control group.
+//! A forced-unit-access write arrives as a write and a flush.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,14 +22,13 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// The largest logical block size of a loop device, in bytes: the page size. That of a device with smaller blocks is
-/// theirs.
+/// The largest logical block size of a loop device, in bytes: the page size. A device on smaller blocks has theirs.
 pub(crate) const LOOP_BLOCK_BYTES: u32 = 4096;
 
 /// The bytes of a file's name that the kernel keeps, without the final zero.
 const MAX_NAME_BYTES: usize = 63;
 
-/// Others may take the free device between asking for it and configuring it.
+/// Other programs may take the free device before it is configured.
 const CONFIGURE_ATTEMPTS: u32 = 64;
 
 #[repr(C)]
@@ -57,35 +56,35 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// The queue of a loop device as it was left after tuning, for the record.
+/// The effective queue settings of a loop device after tuning, for the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
     /// The scheduler that every request passes before the driver; `none` here.
     pub scheduler: String,
     pub nr_requests: u32,
-    /// The kernel's own default, as a real disk would have it.
+    /// The kernel's own default, as for a real disk.
     pub read_ahead_kb: u32,
     pub max_sectors_kb: u32,
-    /// Whether the device says of itself that it is a disk that turns.
+    /// Whether the device reports that it is a rotating disk.
     pub rotational: bool,
-    /// Where requests complete: 2 on the CPU that submitted them.
+    /// On which CPU requests complete: 2 means the one that submitted them.
     pub rq_affinity: u32,
 }
 
-/// A configured loop device. It goes away with its last user even if nobody detaches it.
+/// A configured loop device. It disappears with its last user even if it is never detached.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
     number: u32,
     backing: PathBuf,
     queue: QueueSettings,
-    /// Open as long as the device is ours: without a user the kernel would clear it at once.
+    /// Open as long as the device is ours: the kernel would clear an unused device at once.
     file: Option<File>,
 }
 
 impl LoopDevice {
-    /// Puts a loop device of logical blocks of `block_bytes` on the file `backing`, whose size must be a multiple of
-    /// them.
+    /// Creates a loop device with logical blocks of `block_bytes` on the file `backing`, whose size must be a multiple
+    /// of them.
     ///
     /// # Errors
     /// When there is no free device, or the kernel refuses the file.
@@ -161,7 +160,7 @@ impl LoopDevice {
         self.file.is_some() && is_on(self.number, &self.backing)
     }
 
-    /// Clears the device and waits until the kernel has let go of the file; again it only looks whether that has
+    /// Clears the device and waits until the kernel has released the file. A second call only checks whether that has
     /// happened.
     ///
     /// # Errors
@@ -180,7 +179,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Its last user clears it, and nobody then knows that it was ours.
+        // Its last user clears it, and then nothing shows that it was ours.
         if self.file.is_some() {
             untune(self.number);
         }
@@ -201,12 +200,13 @@ pub fn on_file(backing: &Path) -> Vec<PathBuf> {
     with_backing(|path| path == backing)
 }
 
-/// Loop devices on any file below `directory`. It asks the kernel only, never the filesystem there, which may hang.
+/// Loop devices on any file below `directory`. This queries only the kernel, never the file system there, which may
+/// hang.
 pub fn below(directory: &Path) -> Vec<PathBuf> {
     try_below(directory).unwrap_or_default()
 }
 
-/// As [`below`], for decisions that must not take an unreadable list for an empty one.
+/// As [`below`], for decisions that must not mistake an unreadable list for an empty one.
 ///
 /// # Errors
 /// When the kernel's list of block devices can't be read.
@@ -230,7 +230,7 @@ fn try_with_backing(matches: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>>
     Ok(devices)
 }
 
-/// Clears every loop device on this file: for what a crash left.
+/// Clears every loop device on this file, to clean up after a crash.
 ///
 /// # Errors
 /// When one of them is still in use.
@@ -239,7 +239,7 @@ pub(crate) fn clear_on_file(backing: &Path) -> Result<Vec<PathBuf>, AttachError>
     for path in &devices {
         let file = File::open(path).map_err(|error| AttachError::io("open", path, error))?;
         let number = path.to_str().and_then(|name| name.strip_prefix("/dev/loop")?.parse().ok());
-        // Before it is cleared: after that it may be somebody else's.
+        // Before it is cleared: afterwards it may belong to someone else.
         number.into_iter().filter(|number| is_on(*number, backing)).for_each(untune);
         clear(&file);
         drop(file);
@@ -287,17 +287,18 @@ fn is_on(number: u32, backing: &Path) -> bool {
     names_of(number).iter().any(|path| path == backing)
 }
 
-/// The file below a device by the path that the kernel knows now and, if a lazy unmount has cut that off, by the
-/// one that the device was configured with.
+/// The file below a device: by the path that the kernel has now and, if a lazy unmount has cut that off, by the one in
+/// the device's configuration.
 fn names_of(number: u32) -> Vec<PathBuf> {
     let Some(path) = backing_of(number) else { return Vec::new() };
-    // Our files lie right in the root of their mount, which is all that is left of the path then.
+    // Our files are directly in the root of their mount, which is all that then remains of the path.
     let is_cut_off = path.parent() == Some(Path::new("/"));
     let configured = is_cut_off.then(|| configured_name(number)).flatten();
     std::iter::once(path).chain(configured).collect()
 }
 
-/// The path that [`configure`] noted in the device; `None` when it may be truncated, since it would fit others too.
+/// The path that [`configure`] stored in the device; `None` when it may be truncated, since it would then fit others
+/// too.
 fn configured_name(number: u32) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let device = File::open(format!("/dev/loop{number}")).ok()?;
@@ -335,7 +336,7 @@ fn control_get_free(control: RawFd) -> io::Result<u32> {
     u32::try_from(number).map_err(|_| io::Error::last_os_error())
 }
 
-/// The node of a device that was just added may take udev a moment.
+/// udev may take a moment to create the node of a new device.
 fn open_when_there(path: &Path) -> io::Result<File> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
@@ -351,7 +352,7 @@ fn open_when_there(path: &Path) -> io::Result<File> {
 fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path, block_bytes: u32) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let mut info = LoopInfo64 { number, flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO, ..empty_info() };
-    // Old tools show it, and a device whose file has lost its path is recognised by it. The last byte stays zero.
+    // Old tools show it, and it identifies a device whose file has lost its path. The last byte stays zero.
     let name = backing.as_os_str().as_bytes();
     let shown = name.len().min(MAX_NAME_BYTES);
     info.file_name[..shown].copy_from_slice(&name[..shown]);
@@ -368,14 +369,14 @@ fn configure(device: RawFd, file: RawFd, number: u32, backing: &Path, block_byte
     }
 }
 
-/// Gives the device's next owner the kernel's default for the CPU that completes requests. The earlier value won't do:
-/// a killed run may have left it.
+/// Restores the kernel's default for the CPU that completes requests, for the device's next owner. The earlier value
+/// won't do, since a killed run may have left it.
 fn untune(number: u32) {
     let _ = fs::write(format!("/sys/block/loop{number}/queue/rq_affinity"), "1");
 }
 
-/// The model reorders by itself, so nothing before it may; all else stays as the kernel sets up a disk, but for where
-/// requests complete.
+/// The model reorders requests itself, so nothing before it may. Everything else stays as the kernel sets up a disk,
+/// except where requests complete.
 ///
 /// A loop device completes them in a softirq. By default (1) that is raised where the answer came from, if the two CPUs
 /// share a cache: from a thread of the device's process, so that the softirq is left to `ksoftirqd`, which has to wait
@@ -386,12 +387,12 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     let queue = Path::new("/sys/block").join(disk).join("queue");
     let read = |name: &str| fs::read_to_string(queue.join(name)).unwrap_or_default().trim().to_owned();
     let read_number = |name: &str| read(name).parse().unwrap_or(0);
-    // Kernels differ in what they let be set; what is in force is read back.
+    // Kernels differ in which settings they accept; the effective ones are read back.
     let _ = fs::write(queue.join("scheduler"), "none");
-    // The kernel takes every loop device for solid-state.
+    // The kernel treats every loop device as solid-state.
     let _ = fs::write(queue.join("rotational"), if rotational { "1" } else { "0" });
     let _ = fs::write(queue.join("rq_affinity"), "2");
-    // This account, which an administrator may have turned off, is the source of requests' waits.
+    // These counters, which an administrator may have turned off, are the source of requests' waits.
     let _ = fs::write(queue.join("iostats"), "1");
     let largest_kb = read_number("max_hw_sectors_kb").min(1024);
     let _ = fs::write(queue.join("max_sectors_kb"), largest_kb.to_string());
@@ -405,7 +406,7 @@ pub(crate) fn tune(disk: &str, rotational: bool) -> QueueSettings {
     }
 }
 
-/// `mq-deadline [none]` reads `none`.
+/// Reads `none` from `mq-deadline [none]`.
 fn chosen(schedulers: &str) -> String {
     let marked = schedulers.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     marked.map_or(schedulers, |(name, _)| name).to_owned()

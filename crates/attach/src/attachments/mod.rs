@@ -1,4 +1,4 @@
-//! Attachments, which show a storage to a program, and the things below them.
+//! Attachments, which show storage to a program, and the parts below them.
 
 pub mod attachment;
 pub(crate) mod block_attachment;

@@ -1,7 +1,7 @@
-//! The attachment `nvme-kernel`: volumes that are elsewhere, by the kernel's own NVMe/TCP initiator.
+//! The attachment `nvme-kernel`: external volumes, through the kernel's own NVMe/TCP initiator.
 //!
-//! A controller is made by writing options to [`FABRICS`], which `nvme connect` does as well, and taken away by its
-//! `delete_controller` in sysfs. Secrets go that way too, so that they are on no command line.
+//! Writing options to [`FABRICS`] creates a controller, just as `nvme connect` does; its `delete_controller` in sysfs
+//! removes it. Secrets go the same way, so that they are on no command line.
 
 mod sysfs;
 
@@ -32,15 +32,15 @@ use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 pub(crate) use sysfs::SysfsController;
 
 pub const NAME: &str = "nvme-kernel";
-/// Where the kernel takes connections.
+/// Where the kernel accepts connections.
 pub const FABRICS: &str = "/dev/nvme-fabrics";
-/// How long a namespace may take to appear, and a controller to go.
+/// How long a namespace may take to appear, and a controller to disappear.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
-/// Writes that remain when a filesystem is taken away may have to wait for a slow target.
+/// Writes that remain when a file system is unmounted may have to wait for a slow target.
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
 
-/// The attachment of volumes that are a namespace elsewhere each, and nothing more: layers are ours, not the kernel's.
+/// The attachment of volumes that are just one external namespace each: layers are ours, not the kernel's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelNvme;
 
@@ -90,7 +90,7 @@ impl Attachment for KernelNvme {
     }
 }
 
-/// Whether every volume of the stack is one of a server, with nothing before it that only we can show.
+/// Whether every volume of the stack comes from a server, with no layers before it that only we can show.
 pub(crate) fn can_show(stack: &StackSpec) -> bool {
     stack.volumes.iter().all(|volume| matches!(volume.root, StackNode::Remote(_)))
 }
@@ -185,7 +185,7 @@ impl KernelVolumes {
         match make_controller(&options) {
             Ok(KernelController { instance: Ok(instance) }) => wanted.instance = Some(instance),
             Ok(KernelController { instance: Err(error) }) => {
-                // It is there, and is taken away by its names when this is dropped.
+                // It exists, and its names identify it for removal when this is dropped.
                 if options.secrets.is_some() {
                     let _ = wanted.hide_secrets();
                 }
@@ -197,7 +197,7 @@ impl KernelVolumes {
                 return Err(refused(error));
             }
         }
-        // By its number too, once that is known: others may have the same names.
+        // By its number too, once that is known, since others may have the same names.
         let numbered = self.registry.note(wanted.resource());
         let (note, noted) = match numbered {
             Ok(numbered) => {
@@ -238,8 +238,8 @@ impl KernelVolumes {
     }
 }
 
-/// Connects once as we do ourselves where the controller has to prove itself: the kernel asks it for a proof only if
-/// the controller asks for one, and takes one that asks for nothing.
+/// Connects once ourselves where the controller must authenticate. The kernel authenticates the controller only if the
+/// controller requires it, and accepts one that requires nothing.
 fn prove(options: &ControllerOptions) -> Result<(), InitiatorError> {
     let must_prove = options.secrets.as_ref().is_some_and(|secrets| secrets.controller.is_some());
     if must_prove {
@@ -254,13 +254,13 @@ fn held_by(device: &File) -> io::Result<Option<DeviceContents>> {
     contents::inspect_file(device, length_bytes)
 }
 
-/// A controller that the kernel has made.
+/// A controller that the kernel has created.
 struct KernelController {
     /// Its number, or why it is not known.
     instance: io::Result<u32>,
 }
 
-/// An error where the kernel has made none.
+/// An error where the kernel has created none.
 fn make_controller(options: &ControllerOptions) -> io::Result<KernelController> {
     let text = connect_options(options)?;
     let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
@@ -280,7 +280,7 @@ fn make_by(fabrics: &mut (impl Read + Write), options: &str) -> io::Result<Kerne
     Ok(KernelController { instance })
 }
 
-/// Of `instance=0,cntlid=1`.
+/// From `instance=0,cntlid=1`.
 fn instance_in(answer: &str) -> Option<u32> {
     answer.trim().split(',').find_map(|part| part.strip_prefix("instance=")?.parse().ok())
 }
@@ -300,7 +300,7 @@ fn connect_options(options: &ControllerOptions) -> io::Result<String> {
         format!("hostnqn={}", options.host_nqn),
         format!("hostid={}", nqn::uuid_text(&options.host_id)),
         format!("nr_io_queues={}", options.queues),
-        // The kernel refuses less (NVMF_MIN_QUEUE_SIZE).
+        // The kernel's minimum (NVMF_MIN_QUEUE_SIZE).
         format!("queue_size={}", options.queue_depth.max(16)),
         format!("keep_alive_tmo={}", options.keep_alive_timeout.as_secs()),
         format!("ctrl_loss_tmo={}", options.loss_timeout.as_secs()),
@@ -364,7 +364,7 @@ impl HeldResource for KernelVolumes {
         self.sampler().take();
         let mut lost = None;
         while let Some((path, _)) = self.mounted.last() {
-            // Unmounting doesn't tell whether everything was written; this does.
+            // A successful unmount doesn't prove that everything was written; this does.
             if let Err(error) = mounts::write_out_within(path, WRITE_OUT_LIMIT) {
                 lost.get_or_insert(AttachError::failed(format!(
                     "{} could not write everything out ({error}): unflushed writes are lost",
@@ -404,7 +404,7 @@ impl Drop for KernelVolumes {
     }
 }
 
-/// Disconnects what a process that is gone had connected; the names of what was there.
+/// Disconnects the connections of a process that has ended; returns the names of those that existed.
 pub(crate) fn remove(controller: &SysfsController) -> Result<Vec<String>, AttachError> {
     let names = controller.numbers().iter().map(|number| format!("nvme{number}")).collect();
     match controller.delete() {
@@ -413,7 +413,7 @@ pub(crate) fn remove(controller: &SysfsController) -> Result<Vec<String>, Attach
     }
 }
 
-/// The text of a file of one line; `None` where there is none.
+/// The text of a one-line file; `None` where there is none.
 fn line_of(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
@@ -426,7 +426,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes what is written as `/dev/nvme-fabrics` does, or refuses it.
+    /// Accepts or refuses writes like `/dev/nvme-fabrics`.
     struct Fabrics {
         takes: bool,
         answer: io::Result<&'static str>,

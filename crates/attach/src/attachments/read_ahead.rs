@@ -1,8 +1,8 @@
-//! How far the kernel reads ahead on the devices of a storage.
+//! The kernel's read-ahead on the devices of a storage configuration.
 //!
-//! A program's small reads become larger ones on the device, 128 KiB by default; people who compare storage set it,
+//! A program's small reads become larger ones on the device, 128 KiB by default. People who compare storage set it,
 //! most often to less. It is a property of the block device, `/sys/class/bdi/MAJOR:MINOR/read_ahead_kb`. A loop device
-//! keeps it beyond its file, so it is restored before the device is given back, and noted in the registry.
+//! keeps it beyond its file, so it is restored before the device is released, and noted in the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use crate::machine::error::AttachError;
 use crate::machine::missing::MissingCapability;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
-/// Where the kernel shows what is behind the page cache, by device number.
+/// Where the kernel shows the devices behind the page cache, by device number.
 const CLASS: &str = "/sys/class/bdi";
 const FILE: &str = "read_ahead_kb";
 /// The kernel reads whole pages.
@@ -40,7 +40,7 @@ impl ReadAhead {
     /// Sets it on every device below `paths`.
     ///
     /// # Errors
-    /// `MissingCapability` where this host can't do it. Nothing is set then.
+    /// `MissingCapability` where this host can't do it. Nothing is set in that case.
     pub(crate) fn set(
         paths: &[PathBuf],
         bytes: u64,
@@ -57,7 +57,7 @@ impl ReadAhead {
     ) -> Result<ReadAhead, AttachError> {
         // Dropping this restores all former values.
         let mut all = ReadAhead { class: class.to_owned(), registry: registry.clone(), devices: Vec::new() };
-        // A dead process's value on a device is not the device's own.
+        // A dead process's value on a device is not the device's original one.
         let left: BTreeMap<String, u64> = registry
             .leftovers()
             .into_iter()
@@ -79,17 +79,17 @@ impl ReadAhead {
             Some(previous) => previous,
             None => read(&folder).map_err(|error| unavailable(&folder, error))?,
         };
-        // Without a block device it goes with the mount, and its number to the next one.
+        // Without a block device it disappears with the mount, and its number goes to the next one.
         let note = match device.starts_with("0:") {
             true => None,
             false => Some(
                 self.registry.note(OwnedResource::ReadAhead { device: device.to_owned(), previous_kib })?,
             ),
         };
-        // Before it is applied: if that fails halfway, dropping this restores what was set.
+        // Before the value is applied: if that fails halfway, dropping this restores what was set.
         self.devices.push(ReadAheadSetting { device: device.to_owned(), previous_kib, note });
         write(&folder, kib).map_err(|error| unavailable(&folder, error))?;
-        // Kernels round what they are given, and FUSE has a limit of its own.
+        // Kernels round the given value, and FUSE has its own limit.
         match read(&folder) {
             Ok(now) if now == kib => Ok(()),
             Ok(now) => {
@@ -101,7 +101,7 @@ impl ReadAhead {
         }
     }
 
-    /// Gives the devices what they had before; again does nothing.
+    /// Restores the devices' former values; a second call does nothing.
     pub(crate) fn restore(&mut self) -> Result<(), AttachError> {
         while let Some(set) = self.devices.last_mut() {
             restore_in(&self.class, &set.device, set.previous_kib)?;
@@ -121,7 +121,7 @@ impl Drop for ReadAhead {
     }
 }
 
-/// Gives a device back what it had before. Whether it had something else: a device that is gone has nothing.
+/// Restores a device's former value. Returns whether it had a different one: a device that is gone has none.
 pub(crate) fn restore(device: &str, previous_kib: u64) -> Result<bool, AttachError> {
     restore_in(Path::new(CLASS), device, previous_kib)
 }
@@ -144,7 +144,7 @@ fn read(folder: &Path) -> io::Result<u64> {
     text.trim().parse().map_err(|_| io::Error::from(ErrorKind::InvalidData))
 }
 
-/// To an existing file: the kernel makes them, not we.
+/// Only to an existing file: the kernel creates them, not we.
 fn write(folder: &Path, kib: u64) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(folder.join(FILE))?;
     io::Write::write_all(&mut file, kib.to_string().as_bytes())
@@ -197,7 +197,7 @@ mod tests {
         set.restore().unwrap();
         assert_eq!([read(&one).unwrap(), read(&other).unwrap()], [128, 512]);
         assert_eq!(noted(&registry), 0);
-        // Later settings are somebody else's.
+        // Later settings belong to another program.
         fs::write(one.join(FILE), "64").unwrap();
         drop(set);
         assert_eq!(read(&one).unwrap(), 64);

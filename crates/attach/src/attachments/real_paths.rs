@@ -1,4 +1,4 @@
-//! Storage that is there already: directories of the user's own disks.
+//! Existing storage: directories on the user's own disks.
 
 use std::path::{Path, PathBuf};
 use underlay_sync::Mutex;
@@ -32,7 +32,7 @@ impl Attachment for RealPaths {
         "directory"
     }
 
-    /// Real storage needs nothing of the host. Whether the paths can be used shows in `attach`.
+    /// Real storage requires nothing of the host. `attach` shows whether the paths can be used.
     fn probe(&self) -> Result<(), MissingCapability> {
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Attachment for RealPaths {
 
 struct RealDirectories {
     made: Vec<(PathBuf, RegistryNote)>,
-    /// The distinct disks below the paths, in their order.
+    /// The distinct disks below the paths, in order.
     devices: Vec<RealDevice>,
     sampler: Mutex<Option<CounterSampler>>,
     registry: ResourceRegistry,
@@ -88,7 +88,7 @@ impl RealDirectories {
             if underlay_files::is_storage_failure(&error) {
                 return Err(AttachError::io("make a folder in", path, error));
             }
-            // One that is refused because others could exchange it says what to do.
+            // If it is refused because other users could exchange it, the message says what to do.
             let advice = match error.raw_os_error() {
                 Some(_) => format!(
                     "{} can't be written to: {error}. Name a directory that this user may write to",
@@ -122,8 +122,8 @@ impl HeldResource for RealDirectories {
         Ok(())
     }
 
-    /// The disks' whole traffic: the kernel doesn't tell ours from that of others on the same disk. Paths on
-    /// filesystems without a disk of their own (memory, network) have no entry.
+    /// The disks' whole traffic, since the kernel doesn't separate ours from others' on the same disk. Paths on file
+    /// systems without a disk of their own (memory, network) have no entry.
     fn end_measurement(&self) -> Result<Vec<DeviceActivity>, AttachError> {
         Ok(self.sampler().take().map(CounterSampler::finish).unwrap_or_default())
     }
@@ -136,7 +136,7 @@ impl HeldResource for RealDirectories {
         None
     }
 
-    /// The disks are the user's.
+    /// The disks belong to the user.
     fn has_own_devices(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Idle CPUs that answer at once.
+//! Idle CPUs that respond at once.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -7,16 +7,15 @@ use std::os::unix::fs::FileTypeExt as _;
 const CPUS: &str = "/proc/cpuinfo";
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 const LATENCY_LIMIT: &str = "/dev/cpu_dma_latency";
-/// The lightest sleep of real processors, from which one is back in a microsecond or two. Deeper ones take up to some
-/// 200.
+/// The lightest sleep state of real processors, from which they wake in a microsecond or two. Deeper ones take up to
+/// some 200.
 const LIGHT_SLEEP_US: i32 = 2;
 
 /// Keeps this host's CPUs from deep sleep while it lives.
 ///
-/// A request to a modelled device rouses three or four threads on its way there and back. On a CPU that sleeps each
-/// costs 10 to 50 µs, since a virtual machine's CPU goes back to its hypervisor; the real device's interrupt costs that
-/// once. The limit is the kernel's own (PM QoS): it holds while the file is open, so that it ends with the process
-/// however that ends.
+/// A request to a modelled device wakes three or four threads on its way there and back. On a sleeping CPU each costs
+/// 10 to 50 µs, since a virtual machine's CPU goes back to its hypervisor; the real device's interrupt costs that once.
+/// The limit is the kernel's own (PM QoS): it applies while the file is open, so it ends with the process in any case.
 #[derive(Debug)]
 pub struct IdlePreventer {
     _held: File,
@@ -24,7 +23,7 @@ pub struct IdlePreventer {
 }
 
 impl IdlePreventer {
-    /// `None` where the kernel takes no limit, or not from this process: then CPUs sleep as they like.
+    /// `None` where the kernel accepts no limit, or not from this process: CPUs then sleep as usual.
     pub fn keep() -> Option<IdlePreventer> {
         let driver = fs::read_to_string(DRIVER).ok()?;
         let cpus = fs::read_to_string(CPUS).unwrap_or_default();
@@ -43,8 +42,8 @@ impl IdlePreventer {
     }
 }
 
-/// A virtual CPU's every sleep is its hypervisor's, even if the driver claims otherwise; without a driver the kernel
-/// heeds no limit.
+/// Every sleep of a virtual CPU is its hypervisor's, even if the driver claims otherwise. Without a driver the kernel
+/// ignores the limit.
 fn limit_for(driver: &str, is_virtual: bool) -> Option<i32> {
     (driver != "none").then_some(if is_virtual { 0 } else { LIGHT_SLEEP_US })
 }

@@ -1,8 +1,8 @@
-//! A system's budget on this host: memory together with its page cache, and CPU time. Control groups of version 1 or 2
-//! hold it to that.
+//! A system's budget on this host: memory including its page cache, and CPU time. Control groups of version 1 or 2
+//! enforce it.
 //!
-//! A page of the cache belongs to the group of the process that touched it first. So the processes must be in
-//! the group before they start, and what others have read of the same files must be dropped first.
+//! A page of the cache belongs to the group of the process that touched it first. So the processes must be in the group
+//! before they start, and pages that others have read of the same files must be dropped first.
 
 mod cpu;
 mod group;
@@ -39,11 +39,11 @@ pub struct GroupLimits {
     pub cpu: Option<CpuShare>,
 }
 
-/// Control groups with limits: one, or one for each controller where this host keeps them apart. Dropping it kills
-/// what is in them and removes them.
+/// Control groups with limits: one, or one per controller where this host separates them. Dropping it kills their
+/// processes and removes them.
 #[derive(Debug)]
 pub struct ResourceBudget {
-    /// The one for memory is the first.
+    /// The group for memory is the first.
     groups: Vec<ControlGroup>,
     memory_bytes: u64,
     cpu: Option<CpuLimit>,
@@ -52,15 +52,16 @@ pub struct ResourceBudget {
 /// The limit that [`ResourceBudget::hold_cpu`] sets.
 #[derive(Debug)]
 struct CpuLimit {
-    /// `None`: the CPUs that it may run on are all that it may use.
+    /// `None`: it may use all the time of its CPUs.
     quota: Option<KernelQuota>,
     share: CpuShare,
     held: CpuLimitState,
-    /// So many CPUs, where it prevails over other programs.
+    /// The number of CPUs on which it has priority over other programs.
     prevails_on: Option<usize>,
 }
 
-/// The mechanism that would limit memory: `cgroup v2`, say. It may make the empty parent group, and removes it again.
+/// The mechanism that would limit memory, such as `cgroup v2`. It may create the empty parent group, and removes it
+/// again.
 ///
 /// # Errors
 /// The missing capability.
@@ -98,12 +99,12 @@ pub fn probe_cpu() -> Result<String, MissingCapability> {
 }
 
 impl ResourceBudget {
-    /// Makes groups that may use as much as `limits` say, but CPU time without a quota until
-    /// [`hold_cpu`](Self::hold_cpu). `name` only helps to recognise them.
+    /// Creates groups with these `limits`, but without a quota of CPU time until [`hold_cpu`](Self::hold_cpu). `name`
+    /// only helps to recognise them.
     ///
     /// # Errors
-    /// [`AttachError::MissingCapability`] when this host has no such groups to give; with a limit of CPU time also when
-    /// it has them for memory alone. Others when a limit makes no sense, or the kernel refuses it.
+    /// [`AttachError::MissingCapability`] when this host offers no such groups; with a limit of CPU time, also when it
+    /// offers them for memory alone. Others when a limit makes no sense, or the kernel refuses it.
     pub fn create(
         name: &str,
         limits: &GroupLimits,
@@ -158,8 +159,8 @@ impl ResourceBudget {
         match group.version() {
             CgroupVersion::V1 => {
                 group.write("memory.limit_in_bytes", &bytes)?;
-                // Memory and swap together, which may not be below memory alone: hence after it. Kernels without
-                // swap accounting lack the file; their groups may swap, which swappiness then prevents.
+                // Memory and swap together, which must not be below memory alone, and so comes after it. Kernels
+                // without swap accounting lack the file; their groups may swap, which swappiness then prevents.
                 group.write_if_there("memory.memsw.limit_in_bytes", &bytes)?;
                 group.write_if_there("memory.swappiness", "0")
             }
@@ -178,7 +179,7 @@ impl ResourceBudget {
         self.groups.iter().find(|group| group.has(controller))
     }
 
-    /// The files that a process writes its number (or `0` for itself) into, all of them, before it allocates anything.
+    /// The files into which a process writes its number (or `0` for itself), all of them, before it allocates anything.
     pub fn join_files(&self) -> Vec<PathBuf> {
         self.groups.iter().map(|group| group.file("cgroup.procs")).collect()
     }
@@ -203,13 +204,13 @@ impl ResourceBudget {
         read_number(&group.file(group.version().usage_file()))
     }
 
-    /// The most that was in use at once, in bytes. Version 2 reports it from Linux 5.19 on.
+    /// The peak memory use in bytes. Version 2 reports it from Linux 5.19 on.
     pub fn peak_bytes(&self) -> Option<u64> {
         let group = self.memory();
         read_number(&group.file(group.version().peak_file()))
     }
 
-    /// How often the kernel killed a process of the group because the budget was spent.
+    /// How often the kernel killed a process of the group because the budget was used up.
     pub fn oom_kills(&self) -> u64 {
         let group = self.memory();
         read_field(&group.file(group.version().oom_file()), "oom_kill").unwrap_or(0)
@@ -222,8 +223,8 @@ impl ResourceBudget {
         }
     }
 
-    /// From now on the group gets no more CPU time than its share, and that before other programs. Without a limit of
-    /// CPU time this does nothing, and where the share is all that its CPUs have there is nothing to do.
+    /// From now on the group gets no more CPU time than its share, but has priority for it over other programs. Without
+    /// a limit of CPU time this does nothing, and where the share is all the time of its CPUs there is nothing to do.
     ///
     /// # Errors
     /// When the kernel refuses the quota.
@@ -245,13 +246,13 @@ impl ResourceBudget {
         else {
             return Ok(());
         };
-        // Without a quota as well: whole CPUs are held by the cpuset, and others may run there.
+        // Even without a quota: the cpuset limits whole CPUs, but other programs may run there.
         if let Some(cpus) = prevails_on {
             cpu::prevail(group, *cpus, is_held);
         }
         match quota {
             Some(_) => {
-                // A concurrent `CpuQuota::change` waits here, and then sees whether the quota is still in force.
+                // A concurrent `CpuQuota::change` waits here, and then sees whether the quota still applies.
                 let mut kernel_quota = kernel_quota.lock();
                 let quota = quota.filter(|_| is_held);
                 *kernel_quota = quota;
@@ -261,7 +262,7 @@ impl ResourceBudget {
         }
     }
 
-    /// The quota, where there is one that can be changed.
+    /// The quota, if there is one that can be changed.
     pub fn cpu_quota(&self) -> Option<CpuQuota> {
         let CpuLimit { quota, share, held: kernel_quota, .. } = self.cpu.as_ref()?;
         quota.as_ref()?;
@@ -274,7 +275,7 @@ impl ResourceBudget {
         self.group(CgroupController::Cpu).map(|group| group.version().label())
     }
 
-    /// The CPU time used until now; `None` without a limit of it.
+    /// The CPU time used so far; `None` if it has no limit.
     pub fn cpu_usage(&self) -> Option<CpuUsage> {
         self.cpu.as_ref()?;
         let group = self.group(CgroupController::Cpu)?;
@@ -287,11 +288,11 @@ impl ResourceBudget {
     }
 
     /// Drops the page cache of the group and of all files below `paths`, no matter which process read them, after
-    /// writing out what is dirty. With `whole_machine` every clean page of this machine goes as well, which disturbs
-    /// others.
+    /// writing dirty pages out. With `whole_machine`, every clean page of this machine is dropped too, which disturbs
+    /// other programs.
     ///
     /// # Errors
-    /// When the kernel does not let go of them.
+    /// When the kernel does not drop them.
     pub fn drop_caches(&self, paths: &[PathBuf], whole_machine: bool) -> Result<(), AttachError> {
         page_cache::drop_file_caches(paths)?;
         let group = self.memory();
@@ -303,7 +304,7 @@ impl ResourceBudget {
             },
         };
         match reclaimed {
-            // Memory that is really in use stays (EAGAIN, EBUSY); an old kernel has no such file.
+            // Memory that is in use stays (EAGAIN, EBUSY); an old kernel has no such file.
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => {}
@@ -318,7 +319,7 @@ impl ResourceBudget {
     /// Kills all processes in the groups and removes the groups; a second call does nothing.
     ///
     /// # Errors
-    /// When processes are left in one that do not end.
+    /// When processes in one of them do not end.
     pub fn remove(&mut self) -> Result<(), AttachError> {
         self.groups.iter_mut().map(ControlGroup::remove).fold(Ok(()), Result::and)
     }

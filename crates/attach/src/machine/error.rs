@@ -1,27 +1,27 @@
-//! Errors of storages on a host.
+//! Errors of storage on a host.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::machine::missing::MissingCapability;
 
-/// Why a storage could not be attached, used or detached.
+/// Why storage could not be attached, used or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The host can't do it as it stands: not a failure of this attempt.
+    /// The host lacks something: this is not a failure of this attempt.
     #[error(transparent)]
     Missing(#[from] MissingCapability),
     /// The system refused something.
     #[error("could not {doing} {}: {source}", path.display())]
     Io { doing: String, path: PathBuf, source: io::Error },
-    /// Something else went wrong. `output` holds the last words of the program that failed, if one did.
+    /// Something else went wrong. `output` holds the last output of the program that failed, if one did.
     #[error("{what}{}", .output.as_deref().map(|words| format!("\nits last words:\n{}", words.trim_end())).unwrap_or_default())]
     Failed { what: String, output: Option<String> },
-    /// A device holds no file system of the kind that is asked for, or a damaged one. Other causes that keep it from
-    /// being mounted pass.
+    /// A device holds no file system of the requested kind, or a damaged one. Other reasons why it can't be mounted are
+    /// temporary.
     #[error("{0}")]
     NoFilesystem(String),
-    /// Somebody still uses what was to be taken away. Nothing is lost.
+    /// Another program still uses the object to be removed. Nothing is lost.
     #[error("{0}")]
     InUse(String),
 }

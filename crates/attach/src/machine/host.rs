@@ -11,7 +11,7 @@ use crate::machine::privileges::{probe_fuse, probe_privileges};
 use crate::machine::programs::find_program;
 use crate::serving::fuse_uring;
 
-/// Whether a capability is there, with what was found.
+/// Whether a capability is present, with the details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapabilityStatus {
     Ok(String),
@@ -24,12 +24,12 @@ impl From<Result<String, MissingCapability>> for CapabilityStatus {
     }
 }
 
-/// How badly it is needed.
+/// How important it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapabilityNeed {
     /// Without it no storage can be modelled here.
     Required,
-    /// Only what `needed_for` names goes without.
+    /// Only the features in `needed_for` are missing.
     Optional,
 }
 
@@ -43,7 +43,7 @@ pub struct HostCapability {
     pub needed_for: String,
 }
 
-/// Every capability besides the needs of single systems, the required ones first. `work_directory` is where runs keep
+/// Every capability except the needs of single systems, the required ones first. `work_directory` is where runs keep
 /// their data; it may not exist yet.
 pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
     use CapabilityNeed::{Optional, Required};
@@ -99,7 +99,7 @@ pub fn capabilities(work_directory: &Path) -> Vec<HostCapability> {
 /// The path of a program.
 ///
 /// # Errors
-/// When it is not there, with Debian's package that has it.
+/// When it is missing, with the Debian package that contains it.
 pub fn find_in_package(name: &str, package: &str) -> Result<String, MissingCapability> {
     match find_program(name) {
         Some(path) => Ok(path.display().to_string()),

@@ -1,6 +1,6 @@
 //! Capabilities that this host lacks.
 
-/// A kernel feature, privilege or program that is not there, and how to get it.
+/// A missing kernel feature, privilege or program, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this host lacks {what}: {remedy}")]
 pub struct MissingCapability {

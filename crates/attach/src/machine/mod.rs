@@ -1,4 +1,4 @@
-//! This host's resources, and our rights on it.
+//! This host's resources, and this process's rights on it.
 
 pub(crate) mod awake;
 pub mod budget;

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and reading what is mounted.
+//! Mounting, unmounting, and reading the table of mounts.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -16,13 +16,13 @@ use crate::machine::processes;
 use crate::machine::programs::find_program;
 use crate::undo::registry::{RegistryNote, ResourceRegistry};
 
-/// Everything mounted in this process's namespace, the topmost mounts last. Nothing where the kernel's table can't be
+/// Everything mounted in this process's namespace, the topmost mounts last. Empty where the kernel's table can't be
 /// read.
 pub fn all() -> Vec<Mount> {
     try_all().unwrap_or_default()
 }
 
-/// As [`all`], for decisions that must not take an unreadable table for an empty one.
+/// As [`all`], for decisions that must not mistake an unreadable table for an empty one.
 ///
 /// # Errors
 /// When the kernel's table can't be read.
@@ -35,21 +35,21 @@ pub fn find(path: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.mount_point == path)
 }
 
-/// Why an unmount did not happen.
+/// Why an unmount failed.
 #[derive(Debug)]
 pub enum UnmountError {
-    /// Someone uses it.
+    /// It is in use.
     Busy,
-    /// It did not come back in time: the device below hangs, or is slow.
+    /// It did not return in time: the device below hangs, or is slow.
     TimedOut,
     Failed(Errno),
 }
 
-/// How long a busy filesystem is asked again: a program that has just ended may still be letting go.
+/// How long a busy file system is retried: a program that has just ended may not have released it yet.
 const BUSY_LIMIT: Duration = Duration::from_secs(3);
 
-/// Unmounts what is at `mount_point`. Nothing mounted there counts as success. It waits no longer than
-/// `limit` for the device to take what is still to be written.
+/// Unmounts the file system at `mount_point`. Nothing mounted there counts as success. It waits at most `limit` for the
+/// device to complete the remaining writes.
 ///
 /// # Errors
 /// When it is in use, takes longer than the limit, or is refused.
@@ -57,7 +57,7 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
     let deadline = Instant::now() + BUSY_LIMIT;
     let mut pause = Duration::from_millis(5);
     loop {
-        // umount(2) can't be interrupted while it writes out, so it gets a thread that may be left alone.
+        // umount(2) can't be interrupted while it writes out, so it gets a thread that may be abandoned.
         let (sender, receiver) = mpsc::channel();
         let target = mount_point.to_owned();
         std::thread::spawn(move || {
@@ -74,19 +74,19 @@ pub fn try_unmount(mount_point: &Path, limit: Duration) -> Result<(), UnmountErr
     }
 }
 
-/// Takes a mount away from under its users: they keep a dead filesystem. For FUSE exports whose daemon is gone.
+/// Removes a mount from under its users, who keep a dead file system. For FUSE exports whose daemon is gone.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn detach_lazily(mount_point: &Path) -> Result<(), Errno> {
-    // NOFOLLOW: a link that someone put in its place must not lead to another mount.
+    // NOFOLLOW: a link in its place must not lead to another mount.
     match unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// As root by the system call; others may unmount their own FUSE mounts, by its helper.
+/// As root by the system call; other users may unmount their own FUSE mounts, by its helper.
 fn unmount(mount_point: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     match rustix::mount::unmount(mount_point, flags) {
         Err(Errno::PERM) => unmount_as_user(mount_point, flags.contains(UnmountFlags::DETACH)),
@@ -101,19 +101,19 @@ fn unmount_as_user(mount_point: &Path, lazily: bool) -> Result<(), Errno> {
     let helper = find_program("fusermount3").ok_or(Errno::PERM)?;
     let mut command = std::process::Command::new(helper);
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mount_point);
-    // Untranslated, since its words are looked at below.
+    // Untranslated, since its message is checked below.
     let output = command.env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
-        // It tells why in words only.
+        // It reports the reason only as text.
         Ok(output) if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
         Ok(_) if find(mount_point).is_none() => Ok(()),
         _ => Err(Errno::PERM),
     }
 }
 
-/// An empty directory to mount on, made when it is not there, with what was made; its path without links, as the
-/// kernel will show it.
+/// An empty directory to mount on, created if it is missing. Returns what was created, and its path without links, as
+/// the kernel will show it.
 pub(crate) fn empty_directory(
     wanted: &Path,
     registry: &ResourceRegistry,
@@ -134,7 +134,7 @@ pub(crate) fn empty_directory(
     }
 }
 
-/// Refuses a directory that holds something, which a mount would hide. One that is not there yet is empty.
+/// Refuses a directory with contents, which a mount would hide. A missing directory counts as empty.
 ///
 /// # Errors
 /// When it is not empty, or can't be read.
@@ -175,11 +175,11 @@ pub fn explain(mount_point: &Path, error: UnmountError) -> AttachError {
     }
 }
 
-/// Waits until no file system holds a block device. A mount namespace that has just lost its last process takes a
-/// moment to go, and a device that is still held there can't be mounted anew: the old mount would come back.
+/// Waits until no file system uses a block device. A mount namespace that has just lost its last process takes a moment
+/// to disappear. A device still in use there can't be mounted anew: the old mount would come back.
 ///
 /// # Errors
-/// When it is still held after `limit`.
+/// When it is still in use after `limit`.
 pub(crate) fn wait_until_free(device: &Path, limit: Duration) -> std::io::Result<()> {
     const POLL: Duration = Duration::from_millis(10);
     let begun = std::time::Instant::now();
@@ -193,15 +193,15 @@ pub(crate) fn wait_until_free(device: &Path, limit: Duration) -> std::io::Result
     }
 }
 
-/// Writes out what the kernel keeps of a block device in memory, for one that is used without a file system.
+/// Writes out the kernel's cached pages of a block device, for one that is used without a file system.
 ///
 /// # Errors
-/// When the device can't be opened, or not everything be written.
+/// When the device can't be opened, or not everything can be written.
 pub(crate) fn write_out_device(device: &Path) -> std::io::Result<()> {
     File::open(device)?.sync_all()
 }
 
-/// Drops what the kernel keeps of a block device in memory, which outlives a mount where someone has the device open.
+/// Drops the kernel's cached pages of a block device. They outlive a mount while the device is open.
 ///
 /// # Errors
 /// When the device can't be opened, or the kernel refuses.
@@ -215,7 +215,7 @@ pub(crate) fn drop_device_cache(device: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Writes out everything that the filesystem at `path` holds in memory, and reports what could not be.
+/// Writes out everything that the file system at `path` holds in memory, and reports failures.
 ///
 /// # Errors
 /// When the file system can't write everything.
@@ -223,8 +223,8 @@ pub fn write_out(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
-/// As [`write_out`], but gives up after `limit` (`ErrorKind::TimedOut`): a device that hangs would keep it for
-/// ever. The thread that waits then ends with the device.
+/// Like [`write_out`], but fails after `limit` (`ErrorKind::TimedOut`), since a device that hangs would block it
+/// forever. The waiting thread then ends with the device.
 ///
 /// # Errors
 /// When the file system can't write everything, or not in time.

@@ -13,11 +13,11 @@ use crate::machine::mounts;
 const MAX_DEPTH: usize = 64;
 
 /// Drops the page cache of `paths` and of all files below them, no matter which process read them, after writing out
-/// what is dirty on their filesystems: the next read comes from the device. It needs no budget and no privileges. Other
-/// filesystems mounted below are left alone; files that can't be opened, and pages that are mapped, keep theirs.
+/// dirty pages on their file systems. The next read comes from the device. It needs no budget and no privileges. Other
+/// file systems mounted below are not touched; files that can't be opened, and pages that are mapped, keep theirs.
 ///
 /// # Errors
-/// When a file can't be opened, or the kernel does not let go of it.
+/// When a file can't be opened, or the kernel does not drop its pages.
 pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
     for path in paths {
         // Written out first: DONTNEED drops clean pages only (posix_fadvise(2)).
@@ -27,7 +27,7 @@ pub fn drop_file_caches(paths: &[PathBuf]) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Drops every clean page of this machine, after writing out what is dirty.
+/// Drops every clean page of this machine, after writing dirty pages out.
 pub(crate) fn drop_all() -> Result<(), AttachError> {
     rustix::fs::sync();
     let path = Path::new("/proc/sys/vm/drop_caches");
@@ -40,7 +40,7 @@ fn forget_pages_below(path: &Path) {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(root) = fs::metadata(path) else { return };
     if root.file_type().is_block_device() {
-        // Its pages are its own, and no file system's that would have written them out.
+        // A bare device has its own pages, which no file system would have written out.
         let _ = mounts::write_out_device(path);
         forget_pages_of(path);
         return;
@@ -55,7 +55,8 @@ fn forget_pages_below(path: &Path) {
     }
 }
 
-/// By descriptors: the program whose files these are may run, and put a link, a pipe or a device in the place of one.
+/// By descriptors: the program that owns these files may be running, and could replace one with a link, a pipe or a
+/// device.
 fn forget_pages_in(directory: &OwnedFd, device: u64, depth: usize) {
     use std::os::fd::AsRawFd as _;
     let Ok(entries) = Dir::read_from(directory) else { return };
@@ -64,7 +65,7 @@ fn forget_pages_in(directory: &OwnedFd, device: u64, depth: usize) {
         if name == c"." || name == c".." {
             continue;
         }
-        // Opened without effect on what it is.
+        // Opened without side effects.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(found) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { continue };
         let Ok(status) = rustix::fs::fstat(&found) else { continue };
@@ -92,7 +93,7 @@ fn forget_pages_of(path: &Path) {
 mod tests {
     use super::*;
 
-    /// On this machine itself: `mincore` tells what the page cache holds.
+    /// On this machine itself: `mincore` shows the contents of the page cache.
     #[test]
     fn file_caches_are_dropped_without_a_budget() {
         let program = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who is alive, who holds a path open, and how to end one.
+//! Processes in `/proc`: which are alive, which hold a path open, and how to end one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use serde::{Deserialize, Serialize};
 use underlay_files::mountinfo;
 
-/// A process that can't be mistaken for a later one with the same number.
+/// A process, identified so that a later one with the same number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
@@ -22,7 +22,7 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// `None` when there is no such process, or only what its parent has not collected yet.
+    /// `None` when there is no such process, or only a zombie of it.
     pub fn from_pid(pid: u32) -> Option<ProcessId> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, start_ticks) = parse_stat(&stat)?;
@@ -41,11 +41,11 @@ impl ProcessId {
 
     /// Sends a signal, if it is still this process.
     pub fn signal(&self, signal: Signal) {
-        // One that has ended needs no signal.
+        // A process that has ended needs no signal.
         signal_if(self.pid, signal, || self.is_alive());
     }
 
-    /// Waits until it is gone; false when `limit` passes first.
+    /// Waits until it has ended; false when `limit` passes first.
     pub fn wait_gone(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while self.is_alive() {
@@ -57,7 +57,7 @@ impl ProcessId {
         true
     }
 
-    /// SIGTERM, and SIGKILL when it has not ended after `grace`; true when it is gone.
+    /// Sends SIGTERM, and SIGKILL if it has not ended after `grace`; true when it has ended.
     pub fn end(&self, grace: Duration) -> bool {
         self.signal(Signal::TERM);
         if self.wait_gone(grace) {
@@ -68,15 +68,14 @@ impl ProcessId {
     }
 }
 
-/// Sends a signal to the process of this number if it is the one that is meant. It is held while that is asked, so that
-/// its number can't mean another one by then.
+/// Sends a signal to the process with this number if it is the intended one. The process is held during the check, so
+/// that its number can't refer to another one by then.
 pub(crate) fn signal_if(pid: u32, signal: Signal, is_meant: impl Fn() -> bool) {
     let open = |pid| pidfd_open(pid, PidfdFlags::empty());
     signal_by(open, |pidfd, signal| pidfd_send_signal(pidfd, signal), pid, signal, is_meant);
 }
 
-/// Where a kernel before Linux 5.3 or a sandbox refuses what holds a process, its number and start time tell it from
-/// others.
+/// Where a kernel before Linux 5.3 or a sandbox refuses to hold a process, its number and start time identify it.
 fn signal_by<Held>(
     open: impl Fn(Pid) -> rustix::io::Result<Held>,
     send: impl Fn(&Held, Signal) -> rustix::io::Result<()>,
@@ -91,7 +90,7 @@ fn signal_by<Held>(
         return;
     }
     let sent = pidfd.and_then(|pidfd| send(&pidfd, signal));
-    // A refusal for want of rights is repeated, which harms nobody.
+    // After a refusal for lack of rights, the attempt is repeated, which does no harm.
     if sent.is_err_and(|errno| errno != Errno::SRCH) && before.is_some() && ProcessId::from_pid(pid) == before
     {
         let _ = kill_process(number, signal);
@@ -108,7 +107,7 @@ pub fn parse_stat(stat: &str) -> Option<(char, u64)> {
     Some((state, start_ticks))
 }
 
-/// Tells one boot of this machine from the next; empty when the kernel doesn't say.
+/// Identifies one boot of this machine; empty when the kernel doesn't report it.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
@@ -126,10 +125,10 @@ pub(crate) fn command_name(pid: u32) -> String {
         .unwrap_or_else(|_| "?".into())
 }
 
-/// Processes whose command line, the program first, is the wanted one.
+/// Processes whose command line, starting with the program, matches.
 pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId> {
     let matches = |pid: u32| {
-        // The identity first: a number that is taken anew in between then no longer fits it.
+        // The identity first: if the number is reused in between, it no longer matches.
         let process = ProcessId::from_pid(pid)?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let line = line.strip_suffix(&[0]).unwrap_or(&line);
@@ -140,15 +139,14 @@ pub(crate) fn matching(is_wanted: impl Fn(&[OsString]) -> bool) -> Vec<ProcessId
     all().into_iter().filter_map(matches).collect()
 }
 
-/// A variable of the commands of a study's program and of all their children: a directory that is theirs alone.
+/// An environment variable of a study's program and all its children: their private directory.
 const PROGRAM_S_DIRECTORY: &str = "UNDERLAY_SCRATCH=";
-/// A host with thousands of containers has some megabytes.
+/// A host with thousands of containers has several megabytes.
 const MAX_MOUNTINFO_BYTES: u64 = 16 << 20;
-/// More than this of an environment is not looked at.
+/// Only this much of an environment is checked.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
-/// The processes of programs whose directory lies below `path`, as far as they have kept the environment that they
-/// began with.
+/// The processes of programs whose directory is below `path`, as far as they have kept their initial environment.
 pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
     let is_one = |pid: u32| {
         // The identity first, as above.
@@ -169,7 +167,7 @@ pub(crate) fn list_programs_below(path: &Path) -> Vec<ProcessId> {
 pub struct FilesystemHolder {
     pub pid: u32,
     pub command: String,
-    /// The path that it holds: an open file, or its working directory.
+    /// The path that it uses: an open file, or its working directory.
     pub path: PathBuf,
 }
 
@@ -179,20 +177,20 @@ impl std::fmt::Display for FilesystemHolder {
     }
 }
 
-/// Who has a file, a mapping or a working directory below `directory`; one line for each process.
+/// The processes with a file, a mapping or a working directory below `directory`; one entry per process.
 pub fn holders(directory: &Path) -> Vec<FilesystemHolder> {
     holding(directory, |_| true)
 }
 
-/// The same where the file system of this block device is mounted. Another mount namespace may show another one at the
-/// same path.
+/// The same where the file system of this block device is mounted. Another mount namespace may have a different one at
+/// the same path.
 pub(crate) fn holders_on(directory: &Path, device: &Path) -> Vec<FilesystemHolder> {
     let Ok(number) = fs::metadata(device).map(|device| device.rdev()) else { return holders(directory) };
-    // One that can't be looked at may be on it.
+    // One that can't be checked may be on it.
     holding(directory, |link| fs::metadata(link).map_or(true, |found| found.dev() == number))
 }
 
-/// `is_meant` is asked for the links of `/proc` that lead below `directory`.
+/// `is_meant` is called for the links of `/proc` that lead below `directory`.
 fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<FilesystemHolder> {
     let found = |pid: &u32| {
         let process = PathBuf::from(format!("/proc/{pid}"));
@@ -210,12 +208,12 @@ fn holding(directory: &Path, is_meant: impl Fn(&Path) -> bool) -> Vec<Filesystem
         .collect()
 }
 
-/// A program in another mount namespace than ours, where a device is mounted too.
+/// A program in another mount namespace in which a device is mounted too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountedElsewhere {
     pid: u32,
     command: String,
-    /// As the kernel names it: `mnt:[4026532573]`.
+    /// Its name in the kernel: `mnt:[4026532573]`.
     namespace: PathBuf,
     /// Unmounting here leaves it mounted there.
     pub is_private: bool,
@@ -232,7 +230,7 @@ impl std::fmt::Display for MountedElsewhere {
     }
 }
 
-/// Programs in other mount namespaces than ours that have this device mounted there, one of each.
+/// Programs in other mount namespaces in which this device is mounted, one for each namespace.
 pub(crate) fn mounted_elsewhere(device: &Path) -> Vec<MountedElsewhere> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let mut seen: Vec<PathBuf> = namespace(std::process::id()).into_iter().collect();
@@ -280,7 +278,7 @@ mod tests {
         let id = ProcessId::from_pid(child.id()).unwrap();
         assert!(id.is_alive());
         assert!(!ProcessId { start_ticks: id.start_ticks + 1, ..id }.is_alive());
-        // A zombie is not alive, so this succeeds before anyone has collected it.
+        // A zombie is not alive, so this succeeds before the parent has collected it.
         assert!(id.end(Duration::from_secs(10)));
         child.wait().unwrap();
     }
@@ -295,7 +293,7 @@ mod tests {
         signal_by(refused, |(), _| Ok(()), id.pid, Signal::KILL, || id.is_alive());
         assert!(id.wait_gone(Duration::from_secs(10)));
         child.wait().unwrap();
-        // Or where it holds it and takes no signal.
+        // Or where it holds it and accepts no signal.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let id = ProcessId::from_pid(child.id()).unwrap();
         signal_by(|_| Ok(()), |(), _| Err(Errno::PERM), id.pid, Signal::KILL, || id.is_alive());

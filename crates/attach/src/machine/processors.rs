@@ -1,4 +1,4 @@
-//! This host's CPUs: which of them a thread may run on, and what they have done.
+//! This host's CPUs: which of them a thread may run on, and their CPU times.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,16 +12,16 @@ use underlay_sync::slices;
 
 use crate::machine::error::AttachError;
 
-/// A set of this host's CPUs, by number, in order. It is shown as the kernel lists CPUs: `0-3,8`.
+/// A set of this host's CPUs, by number, in order. It is displayed in the kernel's notation: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processors(BTreeSet<u32>);
 
 impl Processors {
-    /// Those that the calling thread may run on: its affinity and its CPU set together.
+    /// The CPUs that the calling thread may run on: its affinity combined with its CPU set.
     pub fn available() -> Processors {
         match sched_getaffinity(None) {
             Ok(allowed) => Processors::from(&allowed),
-            // A kernel built for more CPUs than the call has room for.
+            // The kernel was built for more CPUs than the call has room for.
             Err(_) => {
                 let count = std::thread::available_parallelism().map_or(1, usize::from);
                 (0..u32::try_from(count).unwrap_or(u32::MAX)).collect()
@@ -91,13 +91,13 @@ impl fmt::Display for Processors {
     }
 }
 
-/// Confines the calling thread, and every thread and process that it starts afterwards. Dropping it gives back to
-/// this thread what it was allowed before; what it has started stays confined.
+/// Confines the calling thread, and every thread and process that it starts afterwards. Dropping it restores this
+/// thread's former CPUs; what it has started stays confined.
 #[derive(Debug)]
 #[must_use = "dropping it gives the thread its CPUs back"]
 pub struct CpuConfinement {
     before: CpuSet,
-    /// An affinity is that of a thread, so another one may not drop this.
+    /// An affinity belongs to one thread, so another thread may not drop this.
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -117,7 +117,7 @@ impl CpuConfinement {
         };
         let before = sched_getaffinity(None).map_err(refused)?;
         sched_setaffinity(None, &mask).map_err(refused)?;
-        // On CPUs that it shares with other programs, a thread that wakes up must not wait for these.
+        // On CPUs shared with other programs, a thread that wakes up must not wait for them.
         let _ = slices::shorten();
         Ok(CpuConfinement { before, of_this_thread: PhantomData })
     }
@@ -134,7 +134,7 @@ impl Drop for CpuConfinement {
 /// CPU times since the host started, summed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Running programs, the kernel and its interrupts. Guests' time on this host is part of it.
+    /// Programs, the kernel and its interrupts. The time of guests on this host is included.
     pub busy: Duration,
     /// Including the wait for devices.
     pub idle: Duration,
@@ -151,7 +151,7 @@ impl CpuTimes {
         times_in(&stat()?, cpus)
     }
 
-    /// Those of each by itself, in the order of the set, from one look.
+    /// The times of each CPU separately, in the order of the set, from one reading.
     ///
     /// # Errors
     /// As [`of`](CpuTimes::of).
@@ -160,7 +160,7 @@ impl CpuTimes {
         cpus.iter().map(|cpu| times_in(&text, &[cpu].into_iter().collect())).collect()
     }
 
-    /// Their times after `earlier`.
+    /// The difference from `earlier`.
     #[must_use]
     pub fn delta_since(self, earlier: CpuTimes) -> CpuTimes {
         // The kernel's time of waiting for devices may go backwards (proc_stat(5)).
@@ -199,7 +199,7 @@ fn parse_stat(text: &str, cpus: &Processors, ticks_per_s: u64) -> Result<CpuTime
         let [user, nice, system, rest, waiting, interrupts, softirqs, steal, ..] = ticks[..] else {
             return Err(cpu);
         };
-        // Guests' time is left out: it is counted as user time already.
+        // Guests' time is left out, since it is already counted as user time.
         busy = [user, nice, system, interrupts, softirqs].into_iter().fold(busy, u64::saturating_add);
         idle = idle.saturating_add(rest).saturating_add(waiting);
         stolen = stolen.saturating_add(steal);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn confined_thread_and_children_stay_until_release() {
-        // Of a thread of its own, so that nothing else is confined.
+        // In a separate thread, so that nothing else is confined.
         let outcome = std::thread::spawn(|| {
             let before = Processors::available();
             let one: Processors = before.iter().take(1).collect();

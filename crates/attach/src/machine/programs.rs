@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Where a program is, by `PATH` and the system's own directories, which a user's `PATH` may leave out.
+/// Finds a program by `PATH` and in the system's own directories, which a user's `PATH` may lack.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places =

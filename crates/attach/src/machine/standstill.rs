@@ -1,5 +1,5 @@
-//! Processes that were stopped by a signal or a debugger, or frozen with their control group: seen from outside, by
-//! `/proc`.
+//! Processes that were stopped by a signal or a debugger, or frozen with their control group, as observed from outside
+//! through `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use super::processes::ProcessId;
 
-/// More processes than a cell has here; a longer list is not looked at to its end.
+/// More processes than a cell has here; the rest of a longer list is ignored.
 const MAX_PROCESSES: usize = 1024;
-/// Generations of processes that are followed.
+/// The number of generations of processes to follow.
 const MAX_DEPTH: usize = 16;
 
-/// A process, and how to see whether it stands still.
+/// A process, and how to check whether it is stopped.
 #[derive(Clone, Debug)]
 pub struct WatchedProcess {
     pub id: ProcessId,
-    /// As the kernel names it.
+    /// Its name in the kernel.
     pub name: String,
     /// Files that show that its control group is frozen, in each hierarchy that can freeze it.
     freezers: Vec<PathBuf>,
@@ -32,7 +32,7 @@ impl WatchedProcess {
         Some(WatchedProcess { id, name, freezers })
     }
 
-    /// Whether it is stopped, traced to a standstill, or frozen, just now.
+    /// Whether it is stopped, traced or frozen at this moment.
     pub fn stands_still(&self, frozen: &mut FrozenGroups) -> bool {
         let stat = fs::read_to_string(process(self.id.pid).join("stat")).unwrap_or_default();
         let is_stopped = state(&stat).is_some_and(|state| matches!(state, 'T' | 't'));
@@ -55,16 +55,17 @@ impl FrozenGroups {
     }
 }
 
-/// More than this many new numbers between two looks are left to the next list: the host starts processes that are none
-/// of ours.
+/// If there are more new numbers than this between two samples, they are left to the next listing: the host starts many
+/// processes that are not ours.
 const MAX_NEW: u32 = 128;
 
-/// All processes that this one has started, with theirs, and those in some control groups, as they come and go.
+/// All processes that this one has started, with their children, and those in some control groups, as they start and
+/// end.
 #[derive(Debug, Default)]
 pub struct RunProcesses {
     groups: Vec<PathBuf>,
     known: BTreeMap<u32, WatchedProcess>,
-    /// The latest number that the kernel had given to a process or a thread.
+    /// The latest number that the kernel had given to a process or thread.
     newest: Option<u32>,
 }
 
@@ -74,16 +75,16 @@ impl RunProcesses {
         RunProcesses { groups, ..RunProcesses::default() }
     }
 
-    /// Lists them anew. This reads several files of each thread of theirs.
+    /// Lists them again. This reads several files for each of their threads.
     pub fn list(&mut self) {
-        // Before the list: what begins meanwhile is looked at again.
+        // Before the listing: processes that start meanwhile are checked again.
         self.newest = newest();
         let all = find_run_processes(self.groups.iter().map(PathBuf::as_path));
         self.known = all.into_iter().map(|process| (process.id.pid, process)).collect();
     }
 
-    /// Adds those that began since, at the cost of a file, and one more of each group and each new process: those in
-    /// the groups, and those whose parent is known.
+    /// Adds processes that started since, at the cost of one file, and one more for each group and each new process:
+    /// those in the groups, and those with a known parent.
     pub fn add_new(&mut self) {
         let in_groups: Vec<u32> = self.groups.iter().flat_map(|group| members(group)).collect();
         for pid in in_groups {
@@ -92,7 +93,7 @@ impl RunProcesses {
         let (before, now) = (self.newest, newest());
         self.newest = now;
         let (Some(before), Some(now)) = (before, now) else { return };
-        // The numbers begin again at some time, which the next list mends.
+        // The numbers eventually wrap around, which the next listing corrects.
         if now <= before || now - before > MAX_NEW {
             return;
         }
@@ -117,12 +118,12 @@ impl RunProcesses {
         }
     }
 
-    /// Whether this is the number of a process that this one or a known one has started.
+    /// Whether this is the number of a process started by this one or by a known one.
     fn was_started_here(&self, pid: u32) -> bool {
         let stat = fs::read_to_string(process(pid).join("stat")).unwrap_or_default();
         let is_ours = parent(&stat)
             .is_some_and(|parent| parent == std::process::id() || self.known.contains_key(&parent));
-        // A thread has a number too, and the parent of its process.
+        // A thread has a number too, and the same parent as its process.
         is_ours && leader(&fs::read_to_string(process(pid).join("status")).unwrap_or_default()) == Some(pid)
     }
 }
@@ -145,11 +146,11 @@ fn leader(status: &str) -> Option<u32> {
 /// The processes in a control group.
 fn members(group: &Path) -> Vec<u32> {
     let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    // Those of another namespace have no number here.
+    // Processes of another namespace have no number here.
     listed.lines().filter_map(|line| line.trim().parse::<u32>().ok()).filter(|pid| *pid != 0).collect()
 }
 
-/// All processes that this one has started, with theirs, and those in `groups` of control.
+/// All processes that this one has started, with their children, and those in the control groups `groups`.
 fn find_run_processes<'g>(groups: impl Iterator<Item = &'g Path>) -> Vec<WatchedProcess> {
     let own = std::process::id();
     let mut found = BTreeSet::new();
@@ -175,7 +176,7 @@ fn process(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// None from kernels without CONFIG_PROC_CHILDREN.
+/// Empty on kernels without CONFIG_PROC_CHILDREN.
 fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(process(pid).join("task")).into_iter().flatten().flatten();
     threads
@@ -187,18 +188,18 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The third field of `/proc/PID/stat`, behind a name that may have anything in it.
+/// The third field of `/proc/PID/stat`, after a name that may contain anything.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// From `/proc/PID/cgroup`, lines of `number:controllers:path`: version 1 has a freezer of its own, in version 2 each
+/// Reads `/proc/PID/cgroup`, lines of `number:controllers:path`. Version 1 has a separate freezer; in version 2 each
 /// group can be frozen.
 fn freezers(groups: &str, root: &Path) -> Vec<PathBuf> {
     let file_of = |line: &str| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        // `..` is of a group outside of this namespace.
+        // `..` refers to a group outside of this namespace.
         let path = path.strip_prefix('/').filter(|path| !path.split('/').any(|part| part == ".."))?;
         if controllers.split(',').any(|controller| controller == "freezer") {
             return Some(vec![root.join("freezer").join(path).join("freezer.state")]);
@@ -240,8 +241,8 @@ mod tests {
         assert_eq!(leader(""), None);
     }
 
-    /// One of a benchmark, for example, that begins in the measured time: it may be stopped and continued before the
-    /// next list.
+    /// For example a process of a benchmark that starts in the measured time: it may be stopped and continued before
+    /// the next listing.
     #[test]
     fn new_process_is_found_on_next_look() {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -260,7 +261,7 @@ mod tests {
             let is_known = |pid: u32| processes.iter().any(|process| process.id.pid == pid);
             let are_known = is_known(shell.0.id()) && is_known(sleeper);
             let _ = kill_process(Pid::from_raw(sleeper as i32).unwrap(), Signal::KILL);
-            // Where the host starts hundreds at this moment, the next list has them.
+            // If the host starts hundreds at this moment, the next listing has them.
             if are_known {
                 break;
             }
@@ -273,7 +274,7 @@ mod tests {
         let (over, ended) = std::sync::mpsc::channel::<()>();
         let mut processes = RunProcesses::from_groups(Vec::new());
         processes.list();
-        // The parent of a thread is that of its process.
+        // The parent of a thread is its process's parent.
         let Some(parent) = WatchedProcess::from_pid(std::os::unix::process::parent_id()) else { return };
         processes.known.insert(parent.id.pid, parent);
         let thread = std::thread::spawn(move || ended.recv());

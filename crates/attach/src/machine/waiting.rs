@@ -1,6 +1,6 @@
-//! How long threads that could run waited for a CPU, by the scheduler's own account (`/proc/PID/task/TID/schedstat`,
-//! the second figure). That a CPU is never idle says little: a program of low priority uses what is left, and makes
-//! nobody wait.
+//! How long runnable threads waited for a CPU, from the scheduler's own counters (`/proc/PID/task/TID/schedstat`, the
+//! second number). A CPU that is never idle proves little: a low-priority program uses the idle time without making
+//! others wait.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,24 +12,24 @@ use rustix::thread::sched_getaffinity;
 
 use super::processors::Processors;
 
-/// More threads than a load has here; a longer listing is not read to its end.
+/// More threads than a load has here; the rest of a longer listing is ignored.
 const MAX_THREADS: usize = 16_384;
-/// Helper threads that no operation waits for, by the beginning of their names. The pacer's thread gives way on
-/// purpose, and the devices' own checks judge its lateness. Java compiles and marks in the background. Threads that
-/// collect while all others stand still count.
+/// Helper threads that no operation waits for, by the beginning of their names. The pacer's thread yields on purpose,
+/// and the devices' own checks judge its lateness. Java compiles and marks in the background. Threads that collect
+/// garbage while all others stand still count.
 const IN_THE_BACKGROUND: [&str; 5] = ["pacer", "C1 Comp", "C2 Comp", "G1 ", "VM Periodic"];
 
-/// The waits so far of threads that stand for clients, and of processes that serve them on the same CPUs.
+/// The waits so far of threads that act as clients, and of processes that serve them on the same CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct CpuWaits {
-    /// By thread: this process's that are named after clients.
+    /// By thread: the threads of this process that are named after clients.
     clients: BTreeMap<u32, Duration>,
-    /// By thread: of the processes that this one started and that may run on the given CPUs alone.
+    /// By thread: the processes that this one started and that may run only on the given CPUs.
     helpers: BTreeMap<u32, Duration>,
 }
 
 impl CpuWaits {
-    /// Threads of this process whose names begin with `client_prefix`, and all threads of its children that are
+    /// Reads threads of this process whose names begin with `client_prefix`, and all threads of its children that are
     /// confined to `cpus`.
     pub fn read(client_prefix: &str, cpus: &Processors) -> CpuWaits {
         let own = Path::new("/proc/self/task");
@@ -37,13 +37,13 @@ impl CpuWaits {
         let mut children = Vec::new();
         for thread in threads(own) {
             let directory = own.join(thread.to_string());
-            // It may have ended since it was listed.
+            // It may have ended since the listing.
             if let Some(waited) =
                 name_of(&directory).starts_with(client_prefix).then(|| waited(&directory)).flatten()
             {
                 waits.clients.insert(thread, waited);
             }
-            // Absent from kernels without CONFIG_PROC_CHILDREN: then only the clients are seen.
+            // Absent on kernels without CONFIG_PROC_CHILDREN: then only the clients are counted.
             let listed = fs::read_to_string(directory.join("children")).unwrap_or_default();
             children.extend(listed.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
         }
@@ -68,8 +68,8 @@ impl CpuWaits {
         waits
     }
 
-    /// How long they waited since `earlier`, added up over the threads that were there at both times; `None` where no
-    /// client was, or the kernel keeps no such account.
+    /// How long they waited since `earlier`, summed over the threads that existed at both times. `None` if there was no
+    /// client, or the kernel has no such counters.
     pub fn delta_since(&self, earlier: &CpuWaits) -> Option<Duration> {
         let difference = |now: &BTreeMap<u32, Duration>, then: &BTreeMap<u32, Duration>| -> Vec<Duration> {
             now.iter().filter_map(|(thread, now)| Some(now.saturating_sub(*then.get(thread)?))).collect()
@@ -85,7 +85,7 @@ fn threads(directory: &Path) -> Vec<u32> {
     entries.take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Empty where it has ended.
+/// Empty if it has ended.
 fn name_of(thread: &Path) -> String {
     fs::read_to_string(thread.join("comm")).unwrap_or_default()
 }
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn thread_waits_between_snapshots_are_summed() {
         let before = waits(&[(1, 100), (2, 0)], &[(9, 50)]);
-        // Two clients waited 100 ms together, and what serves them 40 ms.
+        // Two clients waited 100 ms together, and the processes that serve them 40 ms.
         let after = waits(&[(1, 180), (2, 20)], &[(9, 90)]);
         assert_eq!(after.delta_since(&before), Some(Duration::from_millis(140)));
-        // A thread that came or went in between is left out.
+        // A thread that started or ended in between is left out.
         let other = waits(&[(1, 180), (3, 900)], &[(9, 90), (10, 900)]);
         assert_eq!(other.delta_since(&before), Some(Duration::from_millis(120)));
         assert_eq!(waits(&[(3, 900)], &[(9, 90)]).delta_since(&before), None);

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Direct I/O wants memory aligned to the device's blocks.
+/// Direct I/O requires memory aligned to the device's blocks.
 pub(crate) struct AlignedBuffer {
     start: *mut u8,
     layout: Layout,

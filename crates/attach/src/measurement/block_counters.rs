@@ -1,19 +1,18 @@
-//! The kernel's accounting of a block device: how many requests of each kind there were, and how long they were under
-//! way.
+//! The kernel's counters of a block device: the number of requests of each kind, and how long they were in flight.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel tells a block device's counters.
+/// The file with a block device's counters.
 pub(crate) fn statistics_of(device: &Path) -> Option<PathBuf> {
     let number = fs::metadata(device).ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat")))
 }
 
-/// Requests, and how long they were in flight together. The kernel sums nanoseconds and prints whole milliseconds, so a
-/// difference is off by less than one, over however many requests.
+/// Requests, and their total time in flight. The kernel sums nanoseconds and prints whole milliseconds, so a difference
+/// is off by less than one, however many requests it covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTotals {
     pub requests: u64,
@@ -34,13 +33,13 @@ impl RequestTotals {
     }
 }
 
-/// Since the device was made.
+/// Since the device was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockCounters {
     pub reads: RequestTotals,
-    /// A write that asks for a flush, and a flush that nobody wrote for, are writes here, with all that they wait for.
+    /// A write that requires a flush, and a flush without a write, count as writes here, including all their waits.
     pub writes: RequestTotals,
-    /// Those that reached the device: the kernel serves several that wait with one.
+    /// The flushes that reached the device: the kernel serves several waiting ones with one.
     pub flushes: RequestTotals,
 }
 
@@ -49,7 +48,7 @@ impl BlockCounters {
         BlockCounters::parse(&fs::read_to_string(statistics).ok()?)
     }
 
-    /// By Documentation/block/stat.rst of the kernel. `None` before Linux 5.5, which counts no flushes.
+    /// Format: Documentation/block/stat.rst of the kernel. `None` before Linux 5.5, which does not count flushes.
     fn parse(text: &str) -> Option<BlockCounters> {
         let fields: Vec<u64> =
             text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;

@@ -1,5 +1,5 @@
-//! Requests of modelled devices that hold nothing, by several threads at once: whether this host keeps their latencies
-//! at a factor of slow motion.
+//! Requests to empty modelled devices from several threads at once: whether this host keeps their latencies at a
+//! slow-motion factor.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -19,12 +19,12 @@ use crate::serving::daemon_process::HurryOutcome;
 use crate::undo::registry::ResourceRegistry;
 
 const BLOCK_BYTES: u64 = 4096;
-/// From one block to the next: it is coprime to the number of blocks, visits all of them, and none is near the one
-/// before.
+/// The distance between consecutive blocks. It is coprime to the number of blocks, so that all are visited, and none is
+/// near the previous one.
 const STRIDE: u64 = 100_003;
-/// The shortest interval that a daemon samples its devices at, in modelled time.
+/// The shortest sampling interval of a daemon's devices, in modelled time.
 const MIN_INTERVAL_S: f64 = 0.001;
-/// Of ten requests of a mixed load.
+/// Writes among ten requests of a mixed load.
 const MIXED_WRITES: u64 = 3;
 /// Caches and the daemon's threads warm up.
 const WARM_UP: Duration = Duration::from_millis(150);
@@ -33,13 +33,13 @@ const WARM_UP: Duration = Duration::from_millis(150);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectRequests {
     RandomReads,
-    /// Three of ten are writes.
+    /// Three of ten requests are writes.
     Mixed,
-    /// One after the other, with a flush behind each, as a log is written.
+    /// One after the other, each followed by a flush, like the writes of a log.
     SyncedWrites,
 }
 
-/// Who makes requests, which, and for how long.
+/// The threads, their requests, and their duration.
 #[derive(Clone, Debug)]
 pub struct DirectLoad {
     pub requests: DirectRequests,
@@ -49,26 +49,26 @@ pub struct DirectLoad {
     pub duration: Duration,
 }
 
-/// Latencies of the same requests, in modelled time. A flush is one of its own.
+/// Latencies of the same requests, in modelled time. A flush counts as a separate request.
 #[derive(Clone, Debug, Default)]
 pub struct DirectLatencies {
-    /// As the models have it.
+    /// According to the models.
     pub modelled: Histogram,
-    /// As the threads waited.
+    /// According to the threads' waits.
     pub waited: Histogram,
 }
 
-/// Requests that are in flight at the end are waited for no longer than this.
+/// How long to wait at most for requests in flight at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How soon a user who stops it is heard.
+/// How soon a user's stop is noticed.
 const LISTENS_EVERY: Duration = Duration::from_millis(50);
 
-/// Attaches the first volume of the stack as a block device, and makes requests of it. The devices' backing should be
-/// [`Null`](underlay_storage::stack::BackingSpec::Null), so that nothing but the path and the models takes time. `None`
-/// if `stop` was raised.
+/// Attaches the first volume of the stack as a block device, and sends it requests. The devices' backing store should
+/// be [`Null`](underlay_storage::stack::BackingSpec::Null), so that only the path and the models take time. `None` if
+/// `stop` was raised.
 ///
 /// # Errors
-/// When the device can't be attached, which [`AttachError::MissingCapability`] explains, or a request fails.
+/// When the device can't be attached ([`AttachError::MissingCapability`] explains why), or a request fails.
 pub fn measure(
     stack: &StackSpec,
     load: &DirectLoad,
@@ -82,14 +82,14 @@ pub fn measure(
     let measured = run(&volumes, stack.dilation, load, stop);
     let detached = volumes.detach();
     let (latencies, is_whole) = measured?;
-    // Nothing is lost with devices that hold nothing.
+    // Empty devices have nothing to lose.
     if is_whole {
         detached?;
     }
     Ok((!stop.load(Ordering::Relaxed)).then_some(latencies))
 }
 
-/// Sleeps, but no longer than until `stop` is raised.
+/// Sleeps, but at most until `stop` is raised.
 fn sleep(duration: Duration, stop: &AtomicBool) {
     let ends = Instant::now() + duration;
     while !stop.load(Ordering::Relaxed) {
@@ -160,7 +160,7 @@ fn request_until(
         .map_err(|error| cannot("find the size of", error.into()))?;
     let blocks = (size_bytes / BLOCK_BYTES).max(1);
     let mut buffer = AlignedBuffer::new(BLOCK_BYTES as usize);
-    // Threads begin far apart.
+    // Threads start far apart.
     let mut block = thread * STRIDE * STRIDE % blocks;
     let mut waited = Histogram::default();
     for number in 0u64.. {
@@ -171,11 +171,11 @@ fn request_until(
         let mut timed = |request: &mut dyn FnMut() -> Result<(), AttachError>| {
             let begun = Instant::now();
             match request() {
-                // Those that were in flight when the daemon was killed.
+                // Requests that were in flight when the daemon was killed.
                 Err(_) if over.load(Ordering::Relaxed) => return Ok(()),
                 outcome => outcome?,
             }
-            // One that began within the measured time and ended after it would be missing among the modelled ones.
+            // One that began within the measured time and ended after it would be missing from the modelled ones.
             if is_counted && !over.load(Ordering::Relaxed) {
                 waited.record_ns((begun.elapsed().as_secs_f64() * 1e9 / dilation) as u64);
             }

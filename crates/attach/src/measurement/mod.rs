@@ -1,4 +1,4 @@
-//! Measurements of real disks and of the attachments themselves.
+//! Measurements of real disks and of the attachments.
 
 pub(crate) mod aligned_buffer;
 pub(crate) mod block_counters;

@@ -1,4 +1,4 @@
-//! The attachment's own cost: no lower latency can be modelled on this machine.
+//! The attachment's own cost: this machine can't model a lower latency.
 
 use std::time::{Duration, Instant};
 
@@ -9,26 +9,26 @@ use crate::machine::error::AttachError;
 use crate::measurement::path_cost::{DEVICE_BYTES, READ_BYTES, percentile, read_latencies_us};
 use crate::undo::registry::ResourceRegistry;
 
-/// The cost of the path and of the timer, in microseconds of the clock.
+/// The cost of the path and of the timer, in microseconds of wall time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathOverhead {
     /// One 4 KiB read at a time through loop device, FUSE and daemon, from a device that completes at once.
     pub path_p50_us: f64,
     pub path_p99_us: f64,
-    /// The path cost of a slower device, on processors that fall asleep in between: requests to modelled devices are
+    /// The path cost of a slower device, with processors that fall asleep in between. Requests to modelled devices are
     /// backdated by it.
     pub dated_back_us: f64,
-    /// How late a thread comes back from a sleep of half a millisecond, with a timer slack of 1 ns.
+    /// How late a thread wakes from a sleep of half a millisecond, with a timer slack of 1 ns.
     pub timer_lateness_p99_us: f64,
 }
 
 const SLEEP: Duration = Duration::from_micros(500);
 
-/// Reads before the first that counts: caches and the daemon's threads warm up.
+/// Reads before the first counted one: caches and the daemon's threads warm up.
 const WARM_UP_READS: u32 = 200;
 
-/// Measures for about `duration`, which is shared by the two parts, with this program as the daemon and the
-/// better of the two transports that this host has.
+/// Measures for about `duration`, divided between the two parts, with this program as the daemon and the better of this
+/// host's two transports.
 ///
 /// # Errors
 /// When the device can't be attached or read.
@@ -66,7 +66,7 @@ pub fn measure_with(
 
 fn timer_lateness_us(duration: Duration) -> Result<Vec<f64>, AttachError> {
     let sample = move || {
-        // The slack is a thread's own, so this needs no undoing.
+        // The slack belongs to the thread, so this needs no undoing.
         let _ = underlay_sync::timer_slack::narrow();
         let deadline = Instant::now() + duration;
         let mut lateness_us = Vec::new();

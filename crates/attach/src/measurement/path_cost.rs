@@ -1,4 +1,4 @@
-//! A request's time on its way to a device and back, measured by reading from a device of a known latency.
+//! A request's time on its path to a device and back, measured by reads from a device of known latency.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,15 +21,15 @@ use crate::undo::registry::ResourceRegistry;
 pub(crate) const READ_BYTES: usize = 4096;
 pub(crate) const DEVICE_BYTES: u64 = 1 << 30;
 
-/// So long does the device of [`path_cost`] take: long enough for processors to fall asleep, as under a real disk.
+/// The latency of the device of [`path_cost`]: long enough for processors to fall asleep, as under a real disk.
 const PATH_DEVICE_LATENCY_US: f64 = 500.0;
 const PATH_PROBE: Duration = Duration::from_millis(150);
 const PATH_WARM_UP_READS: u32 = 20;
 /// The request size of a filesystem or a sequential reader.
 const LONG_READ_BYTES: usize = 128 << 10;
 
-/// A request's wait on its way to a device and back, by this transport and this machine's clock: one read at a time
-/// from a device of a known latency. Measured once in a process.
+/// A request's time on its path to a device and back, by this transport and in wall time: one read at a time from a
+/// device of known latency. Measured once per process.
 pub(crate) fn path_cost(
     program: &DaemonProgram,
     transport: DaemonTransport,
@@ -37,13 +37,13 @@ pub(crate) fn path_cost(
     registry: &ResourceRegistry,
 ) -> Result<PathCost, AttachError> {
     static MEASURED: Mutex<BTreeMap<DaemonTransport, PathCost>> = Mutex::new(BTreeMap::new());
-    // Held while it is measured: two at once would measure each other.
+    // Held during the measurement: two at once would measure each other.
     let mut measured = MEASURED.lock();
     if let Some(path) = measured.get(&transport) {
         return Ok(*path);
     }
     let device = DeviceSpec::new("null.0", None, DEVICE_BYTES, BackingSpec::Null);
-    // So much bandwidth that bytes cost nothing.
+    // Enough bandwidth that bytes cost nothing.
     let root = StackNode::Link {
         bandwidth_mb_s: 1e6,
         latency_us: PATH_DEVICE_LATENCY_US / 2.0,
@@ -59,7 +59,7 @@ pub(crate) fn path_cost(
     });
     volumes.detach()?;
     let (mut small, mut long) = found?;
-    // Rather the undisturbed reads: to answer too early would be worse than too late.
+    // The undisturbed reads are preferred: answering too early would be worse than too late.
     let small_us = percentile(&mut small, 0.4) - PATH_DEVICE_LATENCY_US;
     let long_us = percentile(&mut long, 0.4) - PATH_DEVICE_LATENCY_US;
     let mib = f64::from(1 << 20);
@@ -96,7 +96,7 @@ pub(crate) fn read_latencies_us(
     }
     let deadline = Instant::now() + duration;
     let mut latencies_us = Vec::new();
-    // A stride that is coprime to the number of blocks visits all of them, far apart.
+    // A stride coprime to the number of blocks visits all of them, far apart.
     let mut block = 0;
     while latencies_us.is_empty() || Instant::now() < deadline {
         latencies_us.push(read(block)?);
@@ -105,7 +105,7 @@ pub(crate) fn read_latencies_us(
     Ok(latencies_us)
 }
 
-/// The smallest value that at least the share `rank` of all values does not exceed (nearest rank).
+/// The smallest value that is not exceeded by at least the share `rank` of all values (nearest rank).
 pub(crate) fn percentile(values: &mut [f64], rank: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (rank * values.len() as f64).ceil() as usize;

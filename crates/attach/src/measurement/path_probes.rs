@@ -1,14 +1,14 @@
-//! Small reads that a daemon answers at once, some 50 a second during a measurement. They give the path cost's
-//! distribution beside other work, and the time until a program runs again after its request.
+//! Small reads that a daemon answers at once, some 50 a second during a measurement. They show the distribution of the
+//! path cost next to other work, and the time until a program runs again after its request.
 //!
-//! The second is what the kernel's account of a block device leaves out: 10 to 50 µs where a CPU sleeps, more where
-//! another program has it. The daemon writes into its answer when it left, and the reader compares. The way of the
-//! answer through FUSE, some microseconds, is in both.
+//! The kernel's counters of a block device leave the latter out: 10 to 50 µs where a CPU sleeps, more where another
+//! program has it. The daemon writes the departure time into its answer, and the reader compares. The answer's path
+//! through FUSE, some microseconds, is part of both.
 //!
-//! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. Where
-//! they are a system under test, it reads on that system's CPUs, whose sleep counts, and ahead of everything else
-//! there, if the kernel permits that. The system's waits for a CPU are its own load, or another program's, which has
-//! its own check.
+//! A probe stands for the programs that use the volume. Where these are unknown, it is a thread like any other. For a
+//! system under test, it reads on that system's CPUs, whose sleep counts. It has priority over everything else there,
+//! if the kernel permits that. The system's waits for a CPU come from its own load, or from another program, for which
+//! there is a separate check.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -27,30 +27,30 @@ use crate::machine::processors::{CpuConfinement, Processors};
 use crate::measurement::aligned_buffer::AlignedBuffer;
 use crate::serving::daemon::request_meter::{PROBE_BYTES, monotonic_ns};
 
-/// On average: few beside a device's requests, enough for a percentile within a minute.
+/// On average: few compared with a device's requests, enough for a percentile within a minute.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// While nothing is measured, just enough to know what to date back by.
+/// While nothing is measured, just enough to know by how much to backdate.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
-/// So many of the last ones say how it is now.
+/// The number of last probes that represent the present.
 const RECENT: usize = 25;
 
 /// The probes' results since [`PathProbes::begin`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbeTotals {
-    /// There and back, in modelled time.
+    /// The round trip, in modelled time.
     pub took: Histogram,
     woken_us: f64,
     woken: u32,
 }
 
 impl ProbeTotals {
-    /// How long programs took to run again, by this machine's clock.
+    /// The mean time until programs ran again, in wall time.
     pub(crate) fn woken_mean_us(&self) -> Option<f64> {
         (self.woken > 0).then(|| self.woken_us / f64::from(self.woken))
     }
 }
 
-/// A thread that probes. It must be [stopped](PathProbes::stop) before the file goes away.
+/// A thread that probes. It must be [stopped](PathProbes::stop) before the file disappears.
 pub(crate) struct PathProbes {
     shared: Arc<Mutex<PathProbeState>>,
     wake: Option<Sender<()>>,
@@ -60,16 +60,16 @@ pub(crate) struct PathProbes {
 #[derive(Default)]
 struct PathProbeState {
     is_measuring: bool,
-    /// In fast-forward the way is crowded as never in modelled time.
+    /// In fast-forward the path is more crowded than ever in modelled time.
     is_hurried: bool,
-    /// Set once: where the system under test runs.
+    /// Set once: the CPUs of the system under test.
     system: Option<Processors>,
     probed: ProbeTotals,
     recent_woken_us: VecDeque<f64>,
 }
 
 impl PathProbes {
-    /// Probes `file`. `dilation`: wall seconds of a modelled one.
+    /// Probes `file`. `dilation` is the number of wall seconds per modelled second.
     pub(crate) fn start(file: PathBuf, dilation: f64) -> Result<PathProbes, AttachError> {
         let shared = Arc::<Mutex<PathProbeState>>::default();
         let (wake, woken) = mpsc::channel();
@@ -89,7 +89,7 @@ impl PathProbes {
         state.recent_woken_us.clear();
     }
 
-    /// From now on as one of the programs that run on these CPUs.
+    /// From now on probes like one of the programs that run on these CPUs.
     pub(crate) fn stand_for_programs_on(&self, cpus: &Processors) {
         self.shared.lock().system = Some(cpus.clone());
         self.rouse();
@@ -109,24 +109,24 @@ impl PathProbes {
         std::mem::take(&mut state.probed)
     }
 
-    /// How long a program takes at this moment to run again after its request is done, by this machine's clock: the
-    /// middle of the last probes, since a bad moment is nothing to date back by.
+    /// How long a program currently takes to run again after its request, in wall time. This is the median of the last
+    /// probes, since a brief disturbance must not affect the backdating.
     pub(crate) fn woken_now_us(&self) -> f64 {
         self.shared.lock().woken_now_us()
     }
 
     fn rouse(&self) {
         if let Some(wake) = &self.wake {
-            // It fails when the thread is gone, and then there are no probes.
+            // It fails when the thread has ended, and then there are no probes.
             let _ = wake.send(());
         }
     }
 
-    /// Ends it; when this returns it has nothing open. The daemon must answer or be dead.
+    /// Ends it; when this returns it has no open files. The daemon must answer or be dead.
     pub(crate) fn stop(&mut self) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
-            // One that panicked is over as well.
+            // A thread that panicked has ended as well.
             let _ = thread.join();
         }
     }
@@ -139,7 +139,7 @@ impl Drop for PathProbes {
 }
 
 fn probe(file: &Path, dilation: f64, shared: &Mutex<PathProbeState>, woken: &Receiver<()>) {
-    // Its maker may have short slices, which programs in general don't.
+    // The creating thread may have short slices, which programs in general don't have.
     let _ = slices::restore();
     let mut on_system: Option<Option<CpuConfinement>> = None;
     let mut prober = None;
@@ -162,11 +162,11 @@ fn probe(file: &Path, dilation: f64, shared: &Mutex<PathProbeState>, woken: &Rec
                 shared.lock().add(&answered, dilation);
             }
         }
-        // The lock must be free again before it is taken below.
+        // The lock must be released before it is taken again below.
         let system = if on_system.is_none() { shared.lock().system.clone() } else { None };
         if let Some(system) = system {
-            // Where either is refused it goes on as it is, on other CPUs: there it would wait for the system's own
-            // threads, which is the system's own affair and no part of the way.
+            // If either is refused it continues unchanged, on other CPUs: on the system's CPUs it would wait for the
+            // system's own threads, which is not part of the path.
             on_system =
                 Some(CpuConfinement::confine_to(&system).ok().filter(|_| slices::run_at_once().is_ok()));
         }
@@ -192,13 +192,13 @@ impl PathProbeState {
     }
 }
 
-/// 0 of none.
+/// 0 for an empty list.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Pauses between half and one and a half of the interval, so that probes keep step with nothing.
+/// Pauses between half and one and a half of the interval, so that probes don't synchronise with anything.
 fn irregular(interval: Duration, turn: u32) -> Duration {
     const GOLDEN_RATIO: f64 = 0.618_033_988_75;
     interval.mul_f64(0.5 + (f64::from(turn) * GOLDEN_RATIO).fract())
@@ -211,7 +211,7 @@ struct ProbeAnswer {
     woken: Duration,
 }
 
-/// Reads what is answered at once.
+/// Sends reads that are answered at once.
 struct PathProber {
     file: File,
     buffer: AlignedBuffer,
@@ -258,7 +258,7 @@ mod tests {
         }
         state.add(&answered(9000), 2.0);
         assert_eq!((state.woken_now_us(), state.recent_woken_us.len()), (40.0, RECENT));
-        // Nothing was being measured.
+        // Nothing was measured at that time.
         assert_eq!((state.probed.took.count(), state.probed.woken_mean_us()), (0, None));
 
         state.is_measuring = true;

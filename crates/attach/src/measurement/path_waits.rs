@@ -1,21 +1,21 @@
-//! Programs' waits for a volume outside of its devices: the kernel's accounting of the block device, less the daemon's.
+//! Programs' waits for a volume outside of its devices: the kernel's times for the block device minus the daemon's.
 //!
-//! What is exact: reads, and flushes as they reach the daemon. The kernel makes a request of the daemon of each of the
-//! block device's, which are no longer than 512 KiB on a loop device. Where it splits one all the same (the counts
-//! tell), the longest part is what a program waits for, while only the mean of the parts is known: the way then counts
-//! as longer than it is.
+//! Reads are exact, and so are flushes when they reach the daemon. The kernel makes one request to the daemon for each
+//! request to the block device; on a loop device these have at most 512 KiB. If it splits one all the same (the counts
+//! show it), a program waits for the longest part, but only the parts' mean is known. The path cost is then
+//! overestimated.
 //!
-//! What is not: writes among flushes. To the kernel a flush is a write without data, and a write with a flush before or
-//! behind it (as journals write) has those waits added to its own. Taken off are the flushes that reached the device,
-//! once each, though several writes may have waited for one; so what is left is an upper bound, and under parallel
-//! flushes a wide one. A flush goes the way of a write, without data, and its own wait is exact. So a write among
-//! flushes gets a flush's path time, or a read's where that was longer (reads, too, may wait behind a flush, in a loop
-//! device), plus the measured cost of its data. The bound limits the sum.
+//! Writes among flushes are not exact. To the kernel a flush is a write without data, and a write with a flush before
+//! or after it (as in journals) includes their waits. Each flush that reached the device is subtracted once, though
+//! several writes may have waited for it. So the remainder is an upper bound, and a wide one with parallel flushes. A
+//! flush takes the same path as a write, without data, and its own wait is exact. So a write among flushes gets the
+//! path time of a flush, or of a read where that was longer (reads, too, may wait behind a flush in a loop device),
+//! plus the measured cost of its data. The bound limits the sum.
 //!
 //! Without flushes, writes are as exact as reads.
 //!
-//! The kernel's account ends when a request is done. The program that waits for it runs a moment later, longer if its
-//! CPU sleeps: the probes find out ([`crate::measurement::path_probes`]), and it is added to every kind.
+//! The kernel's counters end when a request is complete. The waiting program runs a moment later, or more if its CPU
+//! sleeps. The probes measure that ([`crate::measurement::path_probes`]), and it is added to every kind.
 
 use underlay_record::PathWait;
 use underlay_storage::paced::PathCost;
@@ -24,26 +24,26 @@ use underlay_storage::times::KindTimes;
 use crate::measurement::block_counters::{BlockCounters, RequestTotals};
 use crate::serving::daemon::request_meter::{AnsweredTotals, VolumeTimes};
 
-/// So many requests make the rounding of the kernel's times to milliseconds harmless.
+/// With this many requests, the kernel's rounding of times to milliseconds is harmless.
 pub(crate) const ENOUGH_REQUESTS: u64 = 100;
 
-/// A volume's requests between two looks.
+/// A volume's requests between two snapshots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathWaitDelta {
     pub kernel: BlockCounters,
     pub daemon: VolumeTimes,
 }
 
-/// The path cost of one kind of request, by this machine's clock.
+/// The path cost of one kind of request, in wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WayCost {
-    /// Requests that went it.
+    /// The number of requests on this path.
     pub requests: u64,
     pub mean_us: f64,
     pub is_estimate: bool,
 }
 
-/// Of all kinds.
+/// For all kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WayCosts {
     pub reads: WayCost,
@@ -52,7 +52,7 @@ pub(crate) struct WayCosts {
 }
 
 impl PathWaitDelta {
-    /// `mib_us` is what a MiB of data was measured to cost on its way.
+    /// `mib_us` is the measured path cost of a MiB of data.
     pub(crate) fn way_costs(&self, mib_us: f64) -> WayCosts {
         let (kernel, daemon) = (&self.kernel, &self.daemon);
         let reads = exact(kernel.reads, &daemon.reads);
@@ -83,8 +83,8 @@ impl PathWaitDelta {
         WayCost { requests, mean_us, is_estimate: true }
     }
 
-    /// Programs' waits, slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes to
-    /// run again after its request is done.
+    /// Programs' waits with slow motion divided out: reads, writes and flushes. `woken_us` is how long a program takes
+    /// to run again after its request is complete.
     pub(crate) fn waits(&self, mib_us: f64, woken_us: f64, dilation: f64) -> [PathWait; 3] {
         let costs = self.way_costs(mib_us).with(woken_us);
         let daemon = &self.daemon;
@@ -102,7 +102,7 @@ fn exact(kernel: RequestTotals, daemon: &AnsweredTotals) -> WayCost {
         return WayCost::default();
     }
     let served_us = daemon.wall_us / daemon.requests as f64;
-    // A request on its way at an edge of the time may be on one side only.
+    // A request in transit at an edge of the window may be counted on one side only.
     let is_split = daemon.requests > kernel.requests + kernel.requests / 100 + 1;
     let mean_us = (kernel.wall_us() / kernel.requests as f64 - served_us).max(0.0);
     WayCost { requests: kernel.requests, mean_us, is_estimate: is_split }
@@ -114,7 +114,7 @@ fn wait(cost: &WayCost, daemon: &AnsweredTotals, devices: &KindTimes, dilation: 
     }
     let served_us = daemon.wall_us / daemon.requests.max(1) as f64 / dilation;
     let parts = devices.requests.max(1) as f64;
-    // The daemon's lateness, less its head start from backdating.
+    // The daemon's lateness, minus its head start from backdating.
     let late_us = (devices.served_us - devices.modelled_us) / parts;
     let path_mean_us = cost.mean_us / dilation;
     PathWait {
@@ -135,8 +135,8 @@ impl WayCosts {
         self
     }
 
-    /// The deduction for each request, besides its data's cost, that makes the mean right: from exact figures. `None`
-    /// where that is too little to tell.
+    /// The deduction per request, besides its data's cost, that makes the mean correct, based on exact values. `None`
+    /// where there are too few requests.
     pub(crate) fn fixed_us(between: &[PathWaitDelta], path: &PathCost, woken_us: f64) -> Option<f64> {
         let (mut requests, mut us) = (0, 0.0);
         for one in between {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn read_wait_is_kernel_time_minus_daemon_time() {
-        // 1000 reads, 900 µs each to the kernel; 800 in the daemon, where they are backdated by 50.
+        // 1000 reads, 900 µs each for the kernel; 800 in the daemon, where they are backdated by 50.
         let modelled =
             KindTimes { requests: 1000, modelled_us: 420e3, served_us: 400e3, dated_back_us: 25e3 };
         let between = PathWaitDelta {
@@ -188,7 +188,7 @@ mod tests {
         assert!(reads.requests == 1000 && !reads.is_estimate);
         assert_eq!((writes, flushes), (PathWait::default(), PathWait::default()));
         let path = PathCost { fixed_us: 40.0, mib_us: 256.0 };
-        // A block of 4 KiB costs one.
+        // The data of a 4 KiB block costs one.
         near(WayCosts::fixed_us(&[between], &path, 0.0).unwrap(), 99.0);
 
         // And the program runs again 30 µs later.
@@ -223,10 +223,10 @@ mod tests {
         near(costs.flushes.mean_us, 40.0);
         near(costs.writes.mean_us, 40.0);
         assert!(costs.writes.is_estimate && !costs.flushes.is_estimate);
-        // Never more than what the kernel has left for them.
+        // Never more than the kernel's remainder for them.
         let quick = BlockCounters::new((0, 0), (2000, 1040 + 120), (1000, 1040));
         near(PathWaitDelta { kernel: quick, daemon }.way_costs(0.0).writes.mean_us, 20.0);
-        // Two wait for each flush, which is no fault of the way.
+        // Two wait for each flush, which is not due to the path.
         let shared = BlockCounters::new((0, 0), (3000, 2080 + 140), (1000, 1040));
         near(PathWaitDelta { kernel: shared, daemon }.way_costs(0.0).writes.mean_us, 40.0);
     }

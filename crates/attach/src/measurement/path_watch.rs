@@ -1,13 +1,13 @@
-//! Watches what requests wait on their way to a daemon's volumes and back: counts it while something is measured, and
-//! has the daemon date requests back by what it is now.
+//! Observes the time of requests on their path to a daemon's volumes and back: counts it during a measurement, and
+//! makes the daemon backdate requests by its present value.
 //!
-//! The way costs more beside other work and less under a steady load than it did when it was measured first. So twice a
-//! second we compute it anew from the kernel's accounting, over enough requests. The daemon's deduction follows: up in
-//! small steps, lest one bad moment makes later requests come too early; down at once; and never beyond
+//! The path costs more next to other work, and less under a steady load, than when it was first measured. So it is
+//! computed again twice a second from the kernel's counters, over enough requests. The daemon's backdating follows: up
+//! in small steps, so that one bad moment does not make later requests come too early; down at once; and never beyond
 //! [`MAX_PATH_US`].
 //!
-//! Means hide tails, and the kernel's accounting ends before a waiting program runs again: see
-//! [`crate::measurement::path_probes`]. Where there is no file for probes (ublk), there are none.
+//! Means hide tails, and the kernel's counters end before a waiting program runs again: see
+//! [`crate::measurement::path_probes`]. Without a file for probes (ublk), there are none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,29 +28,29 @@ use crate::serving::daemon::control::{DaemonCommand, DaemonConnection, DaemonRep
 use crate::serving::daemon::request_meter::VolumeTimes;
 
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
-/// Backdating grows by at most so much in each.
+/// Backdating grows by at most this much in each step.
 const MAX_STEP_US: f64 = 25.0;
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A watched path.
+/// An observed path.
 pub(crate) struct WatchedPath {
     /// The daemon's socket.
     pub control: PathBuf,
     /// Names and block devices, in the daemon's order.
     pub volumes: Vec<(String, PathBuf)>,
-    /// The file that is answered at once, where there is one.
+    /// The file that is answered at once, if there is one.
     pub probe: Option<PathBuf>,
-    /// Wall seconds of a modelled one.
+    /// Wall seconds per modelled second.
     pub dilation: f64,
-    /// The backdating of requests, by this machine's clock; `None` where there is none.
+    /// The backdating of requests, in wall time; `None` if there is none.
     pub path: Option<PathCost>,
 }
 
-/// A thread that watches. It must be [stopped](PathWatch::stop) before the export goes away.
+/// A thread that observes. It must be [stopped](PathWatch::stop) before the export disappears.
 pub(crate) struct PathWatch {
     shared: Arc<PathWatchShared>,
-    /// The thread ends with it.
+    /// Dropping it ends the thread.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,11 +64,11 @@ struct PathWatchShared {
 
 struct PathWatchState {
     path: PathCost,
-    /// In fast-forward nothing is dated back, and the way is crowded as never in modelled time.
+    /// In fast-forward nothing is backdated, and the path is more crowded than ever in modelled time.
     is_modelled: bool,
     /// The snapshot of the last adjustment of the backdating.
     followed: Option<PathSnapshot>,
-    /// As the measurement began; `None` while nothing is measured.
+    /// The snapshot at the beginning of the measurement; `None` while nothing is measured.
     began: Option<PathSnapshot>,
     found: Vec<PathRecord>,
 }
@@ -98,7 +98,7 @@ impl PathWatch {
         let (end, ended) = mpsc::channel();
         let mut watch = PathWatch { shared: Arc::clone(&shared), end: Some(end), thread: None };
         if shared.watched.path.is_none() {
-            // Nothing is dated back.
+            // Nothing is backdated.
             return Ok(watch);
         }
         // A failure drops `watch`, and with it the probes.
@@ -112,7 +112,7 @@ impl PathWatch {
         Ok(watch)
     }
 
-    /// From now on programs' waits are those on these CPUs.
+    /// From now on, the waits are those of programs on these CPUs.
     pub(crate) fn stand_for_programs_on(&self, cpus: &Processors) {
         if let Some(probes) = &self.shared.probes {
             probes.lock().stand_for_programs_on(cpus);
@@ -130,7 +130,7 @@ impl PathWatch {
         }
     }
 
-    /// Counts from now on.
+    /// Starts counting.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -143,7 +143,7 @@ impl PathWatch {
         Ok(())
     }
 
-    /// The counts since [`PathWatch::begin`]; nothing where the kernel has no accounting.
+    /// The counts since [`PathWatch::begin`]; nothing where the kernel has no counters.
     ///
     /// # Errors
     /// When the daemon does not answer.
@@ -164,11 +164,11 @@ impl PathWatch {
         self.shared.state.lock().found.clone()
     }
 
-    /// Ends it; when this returns it has nothing open. The daemon must answer or be dead.
+    /// Ends it; when this returns it has no open files. The daemon must answer or be dead.
     pub(crate) fn stop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
-            // One that panicked is over as well.
+            // A thread that panicked has ended as well.
             let _ = thread.join();
         }
         if let Some(probes) = &self.shared.probes {
@@ -178,7 +178,7 @@ impl PathWatch {
 }
 
 impl PathWatchShared {
-    /// `None` where the kernel has no accounting.
+    /// `None` where the kernel has no counters.
     fn look(&self) -> Result<Option<PathSnapshot>, AttachError> {
         if self.statistics.len() != self.watched.volumes.len() {
             return Ok(None);
@@ -231,8 +231,8 @@ impl PathWatchShared {
         }
     }
 
-    /// Has the daemon date requests back by what the way costs now. A daemon that is gone says so to those who ask for
-    /// it.
+    /// Makes the daemon backdate requests by the present path cost. If the daemon has ended, callers learn that
+    /// elsewhere.
     fn follow(&self) {
         if !self.state.lock().is_modelled {
             return;
@@ -253,7 +253,7 @@ impl PathWatchShared {
             .filter(|((_, times), _)| times.devices.is_some())
             .map(|(now, then)| between(now, then))
             .collect();
-        // Too few so far: those to come are added.
+        // Too few so far: later ones are added.
         let Some(fixed_us) = WayCosts::fixed_us(&between, &state.path, woken_us) else { return };
         let path = PathCost { fixed_us: stepped(state.path.fixed_us, fixed_us), ..state.path };
         state.path = path;
@@ -268,7 +268,7 @@ fn between(now: &(BlockCounters, VolumeTimes), then: &(BlockCounters, VolumeTime
     PathWaitDelta { kernel: now.0.delta_since(&then.0), daemon: now.1.delta_since(&then.1) }
 }
 
-/// From what is dated back towards what should be.
+/// One step from the present backdating towards the target.
 fn stepped(from_us: f64, to_us: f64) -> f64 {
     to_us.min(from_us + MAX_STEP_US).clamp(0.0, MAX_PATH_US)
 }

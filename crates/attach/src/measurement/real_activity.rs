@@ -31,7 +31,7 @@ impl RealDevice {
     pub fn below(path: &Path) -> Option<RealDevice> {
         let number = fs::metadata(path).ok()?.dev();
         let direct = (rustix::fs::major(number), rustix::fs::minor(number));
-        // Some filesystems (btrfs) give files a number that belongs to no device; their mount names the device.
+        // Some file systems (btrfs) give files a number that belongs to no device; their mount names the device.
         let through_mount = || {
             let mounted = mounts::all();
             let mount = mounted.iter().rev().filter(|mount| path.starts_with(&mount.mount_point));
@@ -48,7 +48,7 @@ impl RealDevice {
         found(direct).or_else(|| found(through_mount()?))
     }
 
-    /// How it stands since this host began to count; `None` of a disk that is gone.
+    /// Its totals since this host began to count; `None` for a disk that is gone.
     pub(crate) fn glance(&self) -> Option<DeviceGlance> {
         let totals = self.read()?;
         let now = clock_gettime(ClockId::Monotonic);
@@ -115,14 +115,14 @@ fn sample(t_s: f64, span_s: f64, totals: &DeviceTotals) -> DeviceSample {
     }
 }
 
-/// A thread that reads the counters at a steady interval.
+/// A thread that reads the counters at a fixed interval.
 pub struct CounterSampler {
     stop: Sender<()>,
     thread: JoinHandle<Vec<DeviceActivity>>,
 }
 
 impl CounterSampler {
-    /// `interval_s` is in seconds of the clock, 0.001 to 86400.
+    /// `interval_s` is in wall seconds, 0.001 to 86400.
     ///
     /// # Errors
     /// When the interval is out of range, or a disk has no counters.
@@ -143,7 +143,7 @@ impl CounterSampler {
                 let outcome = stopped.recv_timeout(due.saturating_duration_since(Instant::now()));
                 let now_s = start.elapsed().as_secs_f64();
                 let ends = !matches!(outcome, Err(RecvTimeoutError::Timeout));
-                // A last scrap of an interval would only show the noise of its shortness.
+                // A short remainder of an interval would only show noise.
                 if !ends || now_s - previous_s > interval_s / 2.0 {
                     watched.iter_mut().for_each(|device| device.sample(now_s, now_s - previous_s));
                     previous_s = now_s;
@@ -162,22 +162,22 @@ impl CounterSampler {
         Ok(CounterSampler { stop, thread })
     }
 
-    /// Ends it; what every device did since the start.
+    /// Ends it; returns every device's activity since the start.
     pub fn finish(self) -> Vec<DeviceActivity> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// The first multiple of the interval that lies ahead. Those that a stall let pass are left out: sampled late,
-/// one right after the other, they would show rates over microseconds.
+/// The next multiple of the interval. Those that passed during a stall are left out: sampled late and directly after
+/// each other, they would show rates over microseconds.
 fn next_due_s(now_s: f64, interval_s: f64) -> f64 {
     let due_s = ((now_s / interval_s).floor() + 1.0) * interval_s;
-    // What the timer was set for and woke for by rounding a little early is not ahead but now.
+    // A time that the timer woke for slightly early, by rounding, is not in the future but now.
     if due_s - now_s < EARLY_S { due_s + interval_s } else { due_s }
 }
 
-/// How much earlier than it was set for a timer may fire, by rounding: far less than the shortest interval.
+/// How early a timer may fire by rounding: far less than the shortest interval.
 const EARLY_S: f64 = 1e-6;
 
 struct SampledDevice {
@@ -194,7 +194,7 @@ impl SampledDevice {
     }
 
     fn sample(&mut self, t_s: f64, span_s: f64) {
-        // A disk that was pulled out has no counters any more, which shows as a series that ends.
+        // A disk that was removed has no counters any more, so its series ends.
         if let Some(now) = self.device.read() {
             self.series.push(sample(t_s, span_s, &difference(&now, &self.last)));
             self.last = now;
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(next_due_s(1.0, 0.5), 1.5);
         // Ten seconds late: the next one, not twenty at once.
         assert_eq!(next_due_s(10.7, 0.5), 11.0);
-        // A hair before the tick that it has just been woken for.
+        // Just before the tick that it has been woken for.
         assert_eq!(next_due_s(0.999_999_9, 0.5), 1.5);
     }
 

@@ -1,4 +1,4 @@
-//! The device daemon: the process that serves the volumes of a storage to the kernel.
+//! The device daemon: the process that serves the volumes of a storage configuration to the kernel.
 //!
 //! It is the current program started again with a hidden subcommand, in its own session, so that Ctrl-C
 //! ends the run and not the devices under a mounted filesystem. It opens the [`Stack`], mounts the [`export`] on a
@@ -44,14 +44,14 @@ pub struct DaemonConfig {
     /// An empty directory, on which the export is mounted: one file for each volume. With ublk it gets a link to
     /// each device instead.
     pub export: PathBuf,
-    /// How the export calls itself in the table of mounts.
+    /// The source name of the export in the table of mounts.
     pub source: String,
-    /// The Unix socket that is made once everything works.
+    /// The Unix socket, created once everything works.
     pub control: PathBuf,
-    /// A request's time on its way to a device and back, by this machine's clock: requests are backdated by it.
+    /// A request's time on its path to a device and back, in wall time: requests are backdated by it.
     #[serde(default)]
     pub path: PathCost,
-    /// One for each volume that is shown as a directory instead; then nothing is exported.
+    /// One for each volume that is shown as a directory; nothing is exported in that case.
     #[serde(default)]
     pub directories: Vec<DirectoryConfig>,
 }
@@ -65,11 +65,11 @@ pub enum DaemonTransport {
     DevFuse,
     /// Through rings shared with the kernel's FUSE: see [`crate::fuse_uring`].
     Uring,
-    /// Not through FUSE at all: see [`crate::ublk`].
+    /// Without FUSE: see [`crate::ublk`].
     Ublk,
 }
 
-/// The file of the export that is no volume: reads of it are answered at once, so what they take is the way.
+/// The file of the export that is not a volume: its reads are answered at once, so they take only the time of the path.
 pub(crate) const PROBE_FILE: &str = ".path-probe";
 
 /// Why the daemon ends.
@@ -83,7 +83,7 @@ const MAX_CONFIG_BYTES: u64 = 16 << 20;
 /// One thread can't keep up with two cores of requests, and more contend with the program under test.
 const EXPORT_THREADS: usize = 2;
 
-/// How often it looks whether someone unmounted the export from outside.
+/// How often it checks whether the export was unmounted from outside.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl DaemonConfig {
@@ -100,16 +100,16 @@ impl DaemonConfig {
     }
 }
 
-/// The code with which a daemon ends that found no file system of ours where one is to be: `EX_DATAERR` of sysexits.h.
-/// Its launcher tells by it what may be made anew.
+/// The exit code of a daemon that found no file system of ours where one should be: `EX_DATAERR` of sysexits.h. It
+/// shows its launcher what may be created anew.
 pub const NO_FILESYSTEM: u8 = 65;
 
-/// The code with which a daemon ends after this error.
+/// The exit code of a daemon after this error.
 pub fn exit_code(error: &AttachError) -> u8 {
     if matches!(error, AttachError::NoFilesystem(_)) { NO_FILESYSTEM } else { 1 }
 }
 
-/// Serves until told to end. The hidden subcommand `device-daemon --config FILE` comes here.
+/// Serves until shutdown. This is the hidden subcommand `device-daemon --config FILE`.
 ///
 /// # Errors
 /// When the storage can't be opened or served, or its last flush failed.
@@ -132,19 +132,19 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     let probe = (PROBE_FILE, doors.probe());
     let files = Arc::new(ExportFiles::new(names.zip(doors.volumes()).chain([probe])));
     let mut volumes = files.infos();
-    // The file for probes is the last, and no volume.
+    // The file for probes is the last one, and not a volume.
     volumes.truncate(stack.volumes().len());
 
     let session = mount_export(&files, config.transport, &config.export, &config.source)?
         .spawn()
         .map_err(|error| AttachError::failed(format!("could not start the export's threads: {error}")))?;
 
-    // The file system on the device learns of a power cut by the device's errors.
+    // The file system on the device notices a power cut by the device's errors.
     obey(&config, &stack, doors, volumes, || {}, || session.guard.is_finished())?;
-    // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
+    // A fault ends with its storage. Devices without power stay as they are: nothing more will be written.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
-    // Requests in flight and buffered writes are finished at once and made durable.
+    // Requests in flight and buffered writes complete at once and become durable.
     stack.set_pace(PacingMode::Immediate);
     for volume in stack.volumes() {
         let flushed = volume.execute(DeviceRequest::Flush);
@@ -154,9 +154,9 @@ pub fn main(config_path: &Path) -> Result<(), AttachError> {
     }
     let _ = std::fs::remove_file(&config.control);
     if let Err(error) = mounts::try_unmount(&config.export, Duration::from_secs(5)) {
-        // Someone stands on it, a loop device for one. Detached lazily, the export would vanish from the table of
-        // mounts and the loop device's file would lose its path, so that nobody could tell whose they are. Dead
-        // but visible, both are found by `underlay clean`. Dropping the session would detach it as well.
+        // It is in use, for example by a loop device. After a lazy detach, the export would vanish from the table of
+        // mounts and the loop device's file would lose its path, so that their owner would be unknown. Dead but
+        // visible, both are found by `underlay clean`. Dropping the session would detach it as well.
         tracing::warn!("left mounted: {}", mounts::explain(&config.export, error));
         std::mem::forget(session);
         return Ok(());
@@ -197,8 +197,8 @@ fn obey(
     }
 }
 
-/// A thread that panics takes the process with it. Its requests would never be answered, and processes that wait for
-/// them could not even be killed; once the daemon is gone the kernel fails them all (EIO).
+/// A thread that panics ends the process. Otherwise its requests would never be answered, and processes that wait for
+/// them could not even be killed. Once the daemon is gone, the kernel fails them all (EIO).
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -207,15 +207,15 @@ fn abort_on_panic() {
     }));
 }
 
-/// Configures a process that serves devices: called before it has threads, which inherit the settings. Without the
-/// privileges it works all the same.
+/// Configures a process that serves devices. Called before it has threads, which inherit the settings. Without the
+/// privileges it still works.
 pub fn become_a_disk() {
-    // Memory that it needs to write pages out must not wait for pages to be written out.
+    // Allocations during write-out must not wait for other pages to be written out.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let _ = rustix::process::setpriority_process(None, -10);
     go_first_as_a_session();
     let _ = slices::shorten();
-    // A disk is not a candidate when memory runs out.
+    // The process behind a disk must not be killed when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     // The default of 50 µs would be added to every modelled latency.
     let _ = underlay_sync::timer_slack::narrow();
@@ -223,13 +223,13 @@ pub fn become_a_disk() {
 
 /// The session's weight against others, as a nice value: three times an ordinary one. More would be too much. The pacer
 /// spins most of the time on fast devices. Its yields reach other sessions' threads only while its session has had more
-/// CPU than its weight is worth. An NVMe drive's 16 clients, threads of another session, each waited 100 us for a turn
-/// of 8 us at -10, and some 40 us at -5.
+/// CPU than its weight allows. An NVMe drive's 16 clients, threads of another session, each waited 100 us for 8 us of
+/// CPU time at -10, and some 40 us at -5.
 const SESSION_NICE: &str = "-5";
 
-/// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts within
-/// its session only: against programs of other terminals the session's own counts. Only who leads a session may speak
-/// for it: other processes share theirs with a user's shell.
+/// Where the scheduler groups processes by session (autogroup, Linux's default), a process's nice value counts only
+/// within its session. Against programs of other terminals the session's own value counts. Only a session leader may
+/// change it, since other processes share their session with a user's shell.
 fn go_first_as_a_session() {
     // SAFETY: it takes and gives numbers only. In a container the leader may be outside of it, and its number is then 0, which
     // rustix's type of process numbers can't be.
@@ -239,7 +239,7 @@ fn go_first_as_a_session() {
     }
 }
 
-/// Mounts the files; with rings they are served when it returns, otherwise once the session runs.
+/// Mounts the files. With rings they are served when this returns, otherwise once the session runs.
 fn mount_export(
     files: &Arc<ExportFiles>,
     transport: DaemonTransport,
@@ -255,7 +255,7 @@ fn mount_export(
         MountOption::NoDev,
     ];
     config.acl = SessionACL::Owner;
-    // With rings, next to nothing is left to read from the device.
+    // With rings, almost nothing is left to read from the device.
     config.n_threads = Some(if over_uring { 1 } else { EXPORT_THREADS });
     config.clone_fd = !over_uring;
     let session = Session::new(FuseExport::new(Arc::clone(files), over_uring), directory, &config)

@@ -28,11 +28,11 @@ use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
 /// The daemon's configuration, in its session directory.
 pub(crate) const CONFIG_FILE: &str = "daemon.json";
-/// Where its export is mounted, in the same place.
+/// The mount point of its export, in the same directory.
 pub(crate) const EXPORT_DIRECTORY: &str = "export";
 pub(crate) const CONTROL_SOCKET: &str = "control";
 const LOG_FILE: &str = "log";
-/// How long a daemon that has stopped answering is watched for its end, and how often.
+/// How long, and how often, to check whether a daemon that has stopped answering has ended.
 const LAST_BREATH_POLL: Duration = Duration::from_millis(10);
 const LAST_BREATH_POLLS: u32 = 100;
 
@@ -46,13 +46,13 @@ const REPLY_LIMIT: Duration = Duration::from_secs(300);
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// The subcommand by which a program becomes the daemon, and the program that is nothing else. One of the two
-/// stands on the command line of every daemon.
+/// The subcommand that turns a program into the daemon, and the program that is only the daemon. One of the two is on
+/// the command line of every daemon.
 pub(crate) const DAEMON_SUBCOMMAND: &str = "device-daemon";
 const DAEMON_PROGRAM: &str = "underlay-device-daemon";
 
-/// The daemons that run with this configuration file. Others may have the path among their arguments as well, an
-/// editor or a wrapper for one; a daemon has it at the end behind `--config`, and is called a daemon.
+/// The daemons that run with this configuration file. Other programs, such as an editor or a wrapper, may have the path
+/// among their arguments as well. A daemon has it at the end after `--config`, and is called a daemon.
 pub(crate) fn daemons_with(config: &Path) -> Vec<ProcessId> {
     processes::matching(|arguments| is_daemon(arguments, config))
 }
@@ -66,14 +66,14 @@ fn is_daemon(arguments: &[OsString], config: &Path) -> bool {
     is_called_daemon && option == "--config" && path == config.as_os_str()
 }
 
-/// How to start the daemon: a program, and what stands before `--config FILE` on its command line.
+/// How to start the daemon: a program, and its arguments before `--config FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DaemonProgram {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
 }
 
-/// Asks a daemon to shut down, and ends it by force if it doesn't; true when it is gone.
+/// Asks a daemon to shut down, and kills it if it doesn't; true when it has ended.
 pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
     let shut_down = DaemonConnection::open(control, SHUTDOWN_LIMIT)
         .and_then(|mut connection| connection.ask(&DaemonCommand::Shutdown));
@@ -84,27 +84,27 @@ pub(crate) fn end_daemon(process: ProcessId, control: &Path) -> bool {
     }
 }
 
-/// How a daemon took the request to hurry.
+/// The outcome of a request to hurry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HurryOutcome {
     Hurried,
-    /// It had not answered in time.
+    /// It did not answer in time.
     Killed,
-    /// It had ended before.
+    /// It had ended earlier.
     Ended,
 }
 
 /// A running daemon with its session directory, export and notes in the registry.
 ///
-/// Dropping it does not end the daemon: a filesystem that could not be unmounted still lives on it, and
-/// `underlay clean` finds both.
+/// Dropping it does not end the daemon: a file system that could not be unmounted still depends on it, and `underlay
+/// clean` finds both.
 pub(crate) struct DaemonProcess {
     session: PathBuf,
     source: String,
     /// It has ublk devices, which outlive it when it is killed.
     has_ublk: bool,
     registry: ResourceRegistry,
-    /// In the order of making; taken back in reverse.
+    /// In order of creation; undone in reverse.
     session_note: Option<RegistryNote>,
     mount_note: Option<RegistryNote>,
     daemon_note: Option<RegistryNote>,
@@ -112,12 +112,12 @@ pub(crate) struct DaemonProcess {
     pid: u32,
     connection: Option<Mutex<DaemonConnection>>,
     volumes: Vec<VolumeInfo>,
-    /// It gave up by itself, and nobody has reported that yet.
+    /// It failed on its own, which has not been reported yet.
     ended_badly: Option<AttachError>,
 }
 
 impl DaemonProcess {
-    /// Starts a daemon for `stack`, whose requests it dates back by `path`, and waits until its export can be used.
+    /// Starts a daemon for `stack`, which backdates requests by `path`, and waits until its export can be used.
     pub(crate) fn start(
         program: &DaemonProgram,
         stack: &StackSpec,
@@ -128,7 +128,7 @@ impl DaemonProcess {
         DaemonProcess::begin(program, stack, transport, path, Vec::new(), registry)
     }
 
-    /// As [`DaemonProcess::start`], with a mounted directory for each volume instead of the export.
+    /// Like [`DaemonProcess::start`], with a mounted directory for each volume instead of the export.
     pub(crate) fn start_directories(
         program: &DaemonProgram,
         stack: &StackSpec,
@@ -225,8 +225,8 @@ impl DaemonProcess {
             _ => OwnedResource::FuseMount { mount_point: export, source: self.source.clone() },
         };
         self.has_ublk = transport == DaemonTransport::Ublk;
-        // Noted before it exists: a launcher killed in between leaves a note of nothing, which does no
-        // harm; a daemon without a note would never be cleaned up.
+        // Noted before it exists. A launcher killed in between leaves a note without an object, which does no harm; a
+        // daemon without a note would never be cleaned up.
         self.mount_note = Some(self.registry.note(exported)?);
         self.daemon_note = Some(
             self.registry
@@ -289,7 +289,7 @@ impl DaemonProcess {
         self.export().join(name)
     }
 
-    /// The socket that it takes commands on.
+    /// The socket on which it accepts commands.
     pub(crate) fn control(&self) -> PathBuf {
         self.session.join(CONTROL_SOCKET)
     }
@@ -312,7 +312,7 @@ impl DaemonProcess {
             return ended(status);
         }
         let Err(unanswered) = self.ask(&DaemonCommand::Ping) else { return Ok(()) };
-        // The threads of a killed process go one by one: it may not answer any more and not have ended yet.
+        // The threads of a killed process end one by one, so it may have stopped answering without having ended.
         for _ in 0..LAST_BREATH_POLLS {
             if let Some(status) = self.exit_status() {
                 return ended(status);
@@ -326,15 +326,15 @@ impl DaemonProcess {
         self.ask(command).map(|_| ())
     }
 
-    /// Fast-forward before everything is taken away. A daemon that does not manage that within `limit` is killed:
-    /// what waits for it then gets an error instead of hanging for good.
+    /// Switches to fast-forward before everything is removed. A daemon that does not manage this within `limit` is
+    /// killed: calls that wait for it then get an error instead of hanging forever.
     pub(crate) fn hurry_or_kill(&self, limit: Duration) -> HurryOutcome {
         let Some(connection) = &self.connection else {
             self.kill();
             return HurryOutcome::Ended;
         };
         let mut connection = connection.lock();
-        // A device that a fault makes slow would not be hurried before it is through with what it has.
+        // A device that a fault makes slow would not hurry before it has completed its present requests.
         let reply = connection
             .set_limit(limit)
             .and_then(|()| {
@@ -347,21 +347,21 @@ impl DaemonProcess {
             return HurryOutcome::Hurried;
         }
         self.kill();
-        // The threads of a killed process go one by one, so it may not have ended for its parent yet.
+        // The threads of a killed process end one by one, so for its parent it may not have ended yet.
         match reply {
             Err(error) if !is_timeout(error.kind()) => HurryOutcome::Ended,
             _ => HurryOutcome::Killed,
         }
     }
 
-    /// For what waits for its devices in the kernel: that it has hurried a moment ago does not mean that it still runs.
-    /// None once it has ended.
+    /// For calls that wait for its devices in the kernel: a recent hurry does not prove that it still runs. None once
+    /// it has ended.
     pub(crate) fn watchdog(&self, limit: Duration) -> Option<DaemonWatchdog> {
         let daemon = ProcessId::from_pid(self.pid)?;
         Some(DaemonWatchdog { control: self.control(), daemon, limit })
     }
 
-    /// Ends it at once; one that has ended already is left alone.
+    /// Ends it at once; has no effect on one that has already ended.
     pub(crate) fn kill(&self) {
         if let Some(child) = &self.child {
             // Not collected yet, so its number can't mean another process.
@@ -383,8 +383,7 @@ impl DaemonProcess {
         }
     }
 
-    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their
-    /// names.
+    /// How well the data about the devices' media support their requests in the last measurement, by device name.
     pub(crate) fn inputs(&self) -> Result<Vec<(String, DeviceInputs)>, AttachError> {
         match self.ask(&DaemonCommand::Inputs)? {
             DaemonReply::Inputs { devices } => Ok(devices),
@@ -425,7 +424,7 @@ impl DaemonProcess {
         AttachError::Failed { what: message, output: tail }
     }
 
-    /// Ends the daemon, unmounts its export and removes its directory, as far as they are there.
+    /// Ends the daemon, unmounts its export and removes its directory, as far as they exist.
     pub(crate) fn stop(&mut self) -> Result<(), AttachError> {
         self.connection = None;
         if let Some(child) = self.child.take() {
@@ -440,8 +439,8 @@ impl DaemonProcess {
                 )));
             }
             let mut child = child.into_inner();
-            // It is gone or has been killed: this collects it. One that gives up by itself says why in its log, which
-            // goes with the session.
+            // It has ended or was killed: this collects it. A daemon that fails on its own gives the reason in its log,
+            // which is removed with the session.
             if let Ok(status) = child.wait()
                 && let Some(code) = status.code().filter(|code| *code != 0)
             {
@@ -468,7 +467,7 @@ impl DaemonProcess {
                 .map_err(|error| AttachError::io("remove", &self.session, error))?;
         }
         self.forget(|daemon| daemon.session_note.take());
-        // Told once everything else is done: doing it again does nothing.
+        // Reported after everything else is done, since a second call does nothing.
         self.ended_badly.take().map_or(Ok(()), Err)
     }
 

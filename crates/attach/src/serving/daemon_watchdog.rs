@@ -1,8 +1,8 @@
-//! Waits that end although a device daemon hangs.
+//! Ends waits for a device daemon that hangs.
 //!
-//! What the kernel does with a daemon's device waits for the daemon without limit: `fsync`, clearing a loop device,
-//! a read by another thread. A daemon that is stopped or stuck keeps such a call in the kernel, where no signal reaches
-//! it. Once the daemon is dead, the kernel answers with errors.
+//! Kernel calls on a daemon's device wait for the daemon without limit: `fsync`, clearing a loop device, a read by
+//! another thread. A daemon that is stopped or stuck keeps such a call in the kernel, where no signal reaches it. Once
+//! the daemon is dead, the kernel answers with errors.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use rustix::process::Signal;
 use crate::machine::processes::ProcessId;
 use crate::serving::daemon::control::{DaemonCommand, DaemonConnection};
 
-/// How often the daemon is asked whether it still answers.
+/// How often to check that the daemon still answers.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A daemon that answers nobody is not waited for. Another error may be ours, of a moment: too many open files.
+/// The limit of errors before a daemon counts as dead. A single error may be temporary and ours, such as too many open
+/// files.
 const MAX_ERRORS: u32 = 2;
 
-/// Runs `wait`, and meanwhile asks the daemon for a sign of life every second. One that gives none within `limit` is
-/// given to `kill`, once. The time that `wait` takes has no limit of its own: a daemon that answers may have much to
-/// write.
+/// Runs `wait`, and pings the daemon every second meanwhile. If it does not answer within `limit`, this calls `kill`
+/// once. `wait` itself has no limit: a daemon that answers may have much to write.
 pub(crate) fn run_with_watchdog<T>(
     control: &Path,
     limit: Duration,
@@ -45,7 +45,7 @@ pub(crate) fn run_with_watchdog<T>(
                 }
             }
         };
-        // Where no thread can be had, waiting without a watchdog is what is left.
+        // If the thread can't be started, `wait` runs without a watchdog.
         let _ = std::thread::Builder::new().name("daemon-watchdog".into()).spawn_scoped(scope, watch);
         let result = wait();
         drop(running);
@@ -53,7 +53,7 @@ pub(crate) fn run_with_watchdog<T>(
     })
 }
 
-/// A daemon to watch, apart from what owns it: that may change meanwhile.
+/// A daemon to watch, separate from its owner, which may change meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonWatchdog {
     pub control: PathBuf,
@@ -62,7 +62,7 @@ pub(crate) struct DaemonWatchdog {
     pub limit: Duration,
 }
 
-/// As [`run_with_watchdog`]; where no daemon runs, nothing waits for one.
+/// Like [`run_with_watchdog`]; without a running daemon, nothing waits for one.
 pub(crate) fn run_watched<T>(watchdog: Option<DaemonWatchdog>, wait: impl FnOnce() -> T) -> T {
     match watchdog {
         Some(DaemonWatchdog { control, daemon, limit }) => {
@@ -72,7 +72,7 @@ pub(crate) fn run_watched<T>(watchdog: Option<DaemonWatchdog>, wait: impl FnOnce
     }
 }
 
-/// As a socket's limit shows, depending on the system call.
+/// The error kind of a socket's timeout depends on the system call.
 pub(crate) fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -93,7 +93,7 @@ mod tests {
 
         let is_killed = AtomicBool::new(false);
         let kill = || is_killed.store(true, Ordering::Release);
-        // As a call in the kernel that only the daemon's end ends.
+        // Like a call in the kernel that only the daemon's end can end.
         run_with_watchdog(&control, limit, kill, || {
             while !is_killed.load(Ordering::Acquire) {
                 std::thread::yield_now();

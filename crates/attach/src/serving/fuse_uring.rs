@@ -1,12 +1,12 @@
 //! The export served through FUSE's io_uring interface (Linux 6.14) instead of `/dev/fuse`.
 //!
-//! The kernel keeps a queue for every CPU that the machine may have. We give each queue a number of entries: an
-//! area of memory into which the kernel puts a request, and out of which it takes the reply. One command carries
-//! a reply back and fetches the next request, many of them in one system call. Once every queue has an entry, all
-//! requests come this way but for the few that expect no reply, which `fuser` goes on reading.
+//! The kernel keeps a queue for every possible CPU of the machine. We give each queue a number of entries: an area of
+//! memory into which the kernel puts a request, and from which it takes the reply. One command returns a reply and
+//! fetches the next request, many of them in one system call. Once every queue has an entry, all requests come this
+//! way, except for the few that expect no reply. Those `fuser` continues to read.
 //!
-//! An entry is taken until its request is answered, so there are as many as a disk's queue is deep: fewer would
-//! hide from the model requests that wait.
+//! An entry is in use until its request is answered, so there are as many as a disk's queue is deep. With fewer,
+//! waiting requests would be hidden from the model.
 
 mod protocol;
 mod worker;
@@ -24,18 +24,18 @@ use worker::UringWorker;
 
 pub use protocol::{FuseCall, FuseRequest, parse};
 
-/// Requests that one queue can have in flight: what a loop device sends at most. All may come from one CPU.
+/// Requests that one queue can have in flight: the maximum of a loop device. All may come from one CPU.
 const ENTRIES_PER_QUEUE: usize = 128;
 /// With several volumes on one CPU, twice that.
 const ENTRIES_PER_SHARED_QUEUE: usize = 256;
 
-/// Threads that serve the queues: one for each, so that a request is served on the processor that makes it. A machine
-/// with more processors than this has several for a thread.
+/// Threads that serve the queues: one for each, so that a request is served on the CPU that makes it. On a machine with
+/// more CPUs than this, a thread serves several.
 const MAX_WORKERS: usize = 64;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether this host can do it. It changes nothing.
+/// Whether this host supports it. Changes nothing.
 ///
 /// # Errors
 /// The missing capability.
@@ -91,7 +91,7 @@ pub(crate) fn serve(device: BorrowedFd<'_>, files: &Arc<ExportFiles>) -> Result<
     Ok(())
 }
 
-/// `0-3,8` reads 5.
+/// Reads 5 from `0-3,8`.
 fn count_cpus(list: &str) -> Option<usize> {
     let mut count = 0;
     for range in list.split(',') {

@@ -1,4 +1,4 @@
-//! The device daemon, who starts it and who finds it, and how the kernel asks it for blocks.
+//! The device daemon, its launcher, its discovery, and the kernel's interfaces to it.
 
 pub mod daemon;
 pub(crate) mod daemon_process;

@@ -1,5 +1,5 @@
-//! Devices that another program serves by NVMe/TCP, reached by our own initiator: the device daemon gives them to
-//! the kernel as it gives it modelled ones, so that no host needs the kernel's own.
+//! Devices that another program serves over NVMe/TCP, reached by our own initiator. The device daemon offers them to
+//! the kernel just like modelled ones, so that no host needs the kernel's own initiator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ impl RemoteOpener for NvmeTcp {
         let controller = NvmeController::connect(options).map_err(describe)?;
         let device = controller.namespace(remote.nsid).map_err(describe)?;
         if remote.must_be_blank {
-            // First of all, so that nobody writes behind the look. A target that refuses this refuses our writes as
-            // well, or knows no such thing.
+            // First of all, so that nothing is written after the check. A target that refuses this refuses our writes
+            // as well, or does not support it.
             let _ = device.reserve();
             let existing = contents::inspect_device(&device).map_err(|error| error.to_string())?;
             check_blank(remote, existing.as_ref())?;
@@ -31,7 +31,7 @@ impl RemoteOpener for NvmeTcp {
     }
 }
 
-/// Refuses what holds something.
+/// Refuses a device that holds something.
 pub(crate) fn check_blank(remote: &RemoteSpec, existing: Option<&DeviceContents>) -> Result<(), String> {
     match existing {
         None => Ok(()),
@@ -44,7 +44,7 @@ pub(crate) fn check_blank(remote: &RemoteSpec, existing: Option<&DeviceContents>
     }
 }
 
-/// A spec's options, with the secrets that it names; `variable` asks the environment.
+/// A spec's options, with the secrets that it names; `variable` reads the environment.
 pub(crate) fn options(
     remote: &RemoteSpec,
     variable: impl Fn(&str) -> Option<String>,

@@ -1,5 +1,6 @@
-//! A thread that serves slots by io_uring: the kernel puts a request into a slot, any thread answers it, and the slot
-//! is given back with the answer, many of them in one system call. FUSE and ublk both work so, with other commands.
+//! A thread that serves slots by io_uring. The kernel puts a request into a slot, any thread answers it, and the slot
+//! is returned with the answer, many of them in one system call. FUSE and ublk both work like this, with different
+//! commands.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,18 +14,18 @@ use underlay_sync::Mutex;
 
 pub(crate) type ServingRing = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Marks the completion that says: another thread has an answer.
+/// Marks the completion for a wake-up: another thread has an answer.
 const WOKEN: u64 = u64::MAX;
 
-/// Whether a ring as the threads need it can be had.
+/// Whether a ring with the needed features is available.
 pub(crate) fn probe() -> io::Result<()> {
     build(1).map(|_| ())
 }
 
 pub(crate) fn build(places: usize) -> io::Result<ServingRing> {
     // Only its thread submits, and nothing interrupts that thread: the kernel's work is done while it waits.
-    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. SUBMIT_ALL: a command that fails must not hold up
-    // those behind it.
+    // DEFER_TASKRUN is only allowed with SINGLE_ISSUER. With SUBMIT_ALL, a failed command does not hold up the ones
+    // after it.
     let places = u32::try_from(places).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(places)
 }
@@ -43,7 +44,7 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Memory of our own. It is taken only where a request needed it.
+    /// Private memory. It is allocated only where a request needs it.
     pub(crate) fn anonymous(length_bytes: usize) -> io::Result<SharedMapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         SharedMapping::new(length_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
@@ -68,7 +69,7 @@ impl SharedMapping {
         Ok(SharedMapping { start: start.cast(), length_bytes })
     }
 
-    /// The part of a slot, where parts of `bytes` lie one behind the other from `first_at` on.
+    /// The part of a slot; parts of `bytes` follow one another from `first_at` on.
     pub(crate) fn part(&self, first_at: usize, slot: u32, bytes: usize) -> *mut u8 {
         let offset = first_at + slot as usize * bytes;
         assert!(offset + bytes <= self.length_bytes, "slot {slot} lies outside");
@@ -84,7 +85,7 @@ impl Drop for SharedMapping {
     }
 }
 
-/// Answers on their way from whichever thread has them to the ring's own.
+/// Answers on their way from any thread to the ring's own.
 pub(crate) struct RingAnswers<A> {
     ready: Mutex<Vec<A>>,
     /// Set while the ring's thread may be asleep: then a thread that adds to `ready` must wake it.
@@ -103,7 +104,7 @@ impl<A> RingAnswers<A> {
 
     pub(crate) fn give(&self, answer: A) {
         self.ready.lock().push(answer);
-        // After the push, in that order. Only the first of several givers pays for the system call.
+        // After the push, in this order. Only the first of several threads pays for the system call.
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
             // It can only fail when the counter is full, and then the thread is being woken already.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -118,26 +119,26 @@ pub(crate) trait RingSlots {
 
     fn count(&self) -> usize;
 
-    /// Makes the commands that offer every slot and has `submit` carry them out. What they point to is read while that
-    /// lasts.
+    /// Creates the commands that offer every slot, and lets `submit` carry them out. The memory that they point to is
+    /// read only during that call.
     fn offer(&self, submit: &mut dyn FnMut(&[squeue::Entry128]) -> io::Result<()>) -> io::Result<()>;
 
-    /// The command that gives a slot back with its answer, and asks for its next request.
+    /// The command that returns a slot with its answer, and asks for its next request.
     fn give_back(&self, answer: Self::Answer) -> squeue::Entry128;
 
     /// The kernel has put a request into this slot.
     fn handle(&self, slot: u32);
 }
 
-/// Tells once whether the slots were accepted, and serves them until the kernel has given all of them back. A ring that
-/// fails afterwards ends the process: without its thread requests would wait forever, and without the process the
-/// kernel fails them.
+/// Reports once whether the slots were accepted, and serves them until the kernel has returned all of them. A ring that
+/// fails afterwards ends the process. Without its thread, requests would wait forever; without the process, the kernel
+/// fails them.
 pub(crate) fn serve<S: RingSlots>(
     slots: &S,
     answers: &Arc<RingAnswers<S::Answer>>,
     started: &Sender<io::Result<()>>,
 ) {
-    // One place more, for being woken.
+    // One more place, for wake-ups.
     let offered = build(slots.count() + 1).and_then(|ring| {
         let mut server = RingServer { ring, wakes: Box::new(0), answers, under_way: slots.count() };
         server.offer(slots)?;
@@ -158,9 +159,9 @@ pub(crate) fn serve<S: RingSlots>(
 }
 
 struct RingServer<'a, A> {
-    /// Before what it points to: it is dropped first.
+    /// Before the memory that it points to, so that it is dropped first.
     ring: ServingRing,
-    /// Where the kernel puts the count of wake-ups. Boxed: it must stay where it is.
+    /// Where the kernel puts the count of wake-ups. Boxed, since it must not move.
     wakes: Box<u64>,
     answers: &'a Arc<RingAnswers<A>>,
     under_way: usize,
@@ -173,7 +174,7 @@ impl<A> RingServer<'_, A> {
                 push(&mut self.ring, command)?;
             }
             self.await_wake()?;
-            // Slots are taken while this call lasts, and a refusal is there when it returns.
+            // Slots are taken during this call, and a refusal has arrived when it returns.
             self.ring.submit()?;
             let refused = self.ring.completion().find(|completion| completion.result() < 0);
             refused.map_or(Ok(()), |refused| Err(io::Error::from_raw_os_error(-refused.result())))
@@ -189,11 +190,11 @@ impl<A> RingServer<'_, A> {
     fn run(&mut self, slots: &impl RingSlots<Answer = A>) -> io::Result<()> {
         let mut ready = Vec::with_capacity(slots.count());
         let mut completed = Vec::with_capacity(slots.count());
-        // None is in flight once what is served has ended: the kernel has given every slot back.
+        // None is in flight once the service has ended: the kernel has returned every slot.
         while self.under_way > 0 {
             // Set before `ready` is emptied: an answer given after that finds it set, and wakes us.
             self.answers.is_sleeping.store(true, Ordering::SeqCst);
-            // Swapped rather than drained in place: others wait for this lock with every answer.
+            // Swapped rather than drained in place, since other threads wait for this lock with every answer.
             std::mem::swap(&mut *self.answers.ready.lock(), &mut ready);
             for answer in ready.drain(..) {
                 push(&mut self.ring, &slots.give_back(answer))?;

@@ -1,4 +1,4 @@
-//! Storages that are being served, as anyone on this machine finds them: to put faults on their devices.
+//! Storage that is being served, as found by any process on this machine, to inject faults into its devices.
 
 mod restart;
 
@@ -20,32 +20,32 @@ use crate::undo::registry::{OwnedResource, RegistryOwner, ResourceRegistry};
 
 /// A device may be in the middle of a slow request.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
-/// Unmounting writes out what it can, and gets an error for each block of a device without power.
+/// Unmounting writes out as much as possible, and gets an error for each block of a device without power.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
-/// A storage that a living daemon serves.
+/// Storage that a living daemon serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedStorage {
     control: PathBuf,
-    /// The files that the daemon exports lie below it.
+    /// The files that the daemon exports are below it.
     session: PathBuf,
     owner: Option<RegistryOwner>,
-    /// Its owner is gone, and did not take it away.
+    /// Its owner has ended without removing it.
     is_orphaned: bool,
-    /// Who has things done to its devices.
+    /// Who disturbs its devices.
     by: DisturbedBy,
 }
 
 impl AttachedStorage {
-    /// The handle to its devices' faults; real storage has none that could be commanded.
+    /// The handle to its devices' faults; real storage takes no such commands.
     pub fn served(&self) -> Option<ServedStorage> {
         self.control().map(ServedStorage::from_control)
     }
 }
 
 impl ServedStorage {
-    /// All of this registry, oldest first, and after them what processes left that are gone. One that is just being
-    /// made or taken away may be among them.
+    /// All served storage in this registry, oldest first, followed by that of ended processes. It may include storage
+    /// that is just being created or removed.
     pub fn all(registry: &ResourceRegistry) -> Vec<ServedStorage> {
         let served = |owner: RegistryOwner, resource: OwnedResource, is_orphaned: bool| match resource {
             OwnedResource::Daemon { config, control } => {
@@ -72,13 +72,13 @@ impl ServedStorage {
         ServedStorage { control, session, owner: None, is_orphaned: false, by: DisturbedBy::Hand }
     }
 
-    /// The same, for what a study asks for: the record tells it from what somebody does by hand.
+    /// The same, for a study's own faults: the record distinguishes them from disturbances by hand.
     #[must_use]
     pub fn for_study(self) -> ServedStorage {
         ServedStorage { by: DisturbedBy::Study, ..self }
     }
 
-    /// The socket of the daemon, which no other storage has.
+    /// The socket of the daemon, unique to this storage.
     pub fn control(&self) -> &Path {
         &self.control
     }
@@ -100,7 +100,7 @@ impl ServedStorage {
         }
     }
 
-    /// How its devices and layers stand, likewise.
+    /// The state of its devices and layers, likewise.
     ///
     /// # Errors
     /// As [`look`](Self::look).
@@ -117,8 +117,8 @@ impl ServedStorage {
         }
     }
 
-    /// How far what is known of the devices' media carries what was asked of them in the last measurement, by their
-    /// names; by a connection of its own, on which nobody else waits.
+    /// How well the data about the devices' media support their requests in the last measurement, by device name. It
+    /// uses a separate connection, so that no other caller waits.
     ///
     /// # Errors
     /// As [`look`](Self::look).
@@ -132,22 +132,22 @@ impl ServedStorage {
         }
     }
 
-    /// Whether somebody listens there, even where no answer comes.
+    /// Whether a process listens there, even if it does not answer.
     pub fn is_listening(&self) -> bool {
         underlay_files::control_socket::is_listening(&self.control)
     }
 
-    /// The process that made it, where it was found by the registry.
+    /// The process that created it, if it was found by the registry.
     pub fn owner(&self) -> Option<&RegistryOwner> {
         self.owner.as_ref()
     }
 
-    /// Whether that process is gone: `underlay clean` takes the storage away.
+    /// Whether that process has ended: `underlay clean` removes the storage.
     pub fn is_orphaned(&self) -> bool {
         self.is_orphaned
     }
 
-    /// Where its filesystems are mounted, or were until a return of its power that is not finished.
+    /// Where its file systems are mounted, or were until an incomplete restart.
     pub fn directories(&self) -> Vec<PathBuf> {
         let own = self.own_directories().into_iter().map(|directory| directory.mount_point);
         let mut all: Vec<PathBuf> =
@@ -160,13 +160,13 @@ impl ServedStorage {
         all
     }
 
-    /// Whether an earlier return of its power has unmounted filesystems and not mounted them again.
+    /// Whether an earlier restart has unmounted file systems and not mounted them again.
     pub fn has_unmounted(&self) -> bool {
         restart::pending(&self.session).is_ok_and(|pending| !pending.is_empty())
     }
 
-    /// Whether this directory is a volume of a server that the kernel's own initiator has: its devices are not served
-    /// here.
+    /// Whether this directory is a volume of a server that the kernel's own initiator is connected to: its devices are
+    /// not served here.
     pub fn is_elsewhere(registry: &ResourceRegistry, directory: &Path) -> bool {
         registry.living().iter().any(|(_, resource)| match resource {
             OwnedResource::Mount { mount_point, backing } => {
@@ -176,14 +176,14 @@ impl ServedStorage {
         })
     }
 
-    /// Those that the daemon serves as the file system itself.
+    /// The directories for which the daemon is the file system itself.
     fn own_directories(&self) -> Vec<DirectoryConfig> {
         DaemonConfig::read(&self.session.join(CONFIG_FILE))
             .map(|config| config.directories)
             .unwrap_or_default()
     }
 
-    /// The filesystems on block devices that stand on its export.
+    /// The file systems on block devices above its export.
     fn mounts(&self) -> Vec<Mount> {
         let devices = exported::devices_of(&self.session);
         mounts::all().into_iter().filter(|mount| devices.contains(&mount.source)).collect()
@@ -200,7 +200,7 @@ impl ServedStorage {
         }
     }
 
-    /// Puts a fault on a device: until it is cleared, or for a number of modelled seconds.
+    /// Injects a fault into a device: until it is cleared, or for a number of modelled seconds.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -216,7 +216,7 @@ impl ServedStorage {
         }
     }
 
-    /// Takes all faults off a device, or off all of them. A device without power stays without.
+    /// Removes all faults from a device, or from all of them. A device without power stays without.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -224,7 +224,7 @@ impl ServedStorage {
         self.ask(&DaemonCommand::ClearFaults { device: device.map(str::to_owned), by: self.by }).map(|_| ())
     }
 
-    /// A device that vanished is there again.
+    /// Brings back a device that vanished.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -232,7 +232,7 @@ impl ServedStorage {
         self.ask(&DaemonCommand::Return { device: device.to_owned() }).map(|_| ())
     }
 
-    /// Cuts the power of these devices in one instant, of all when none is named.
+    /// Cuts the power of these devices at the same instant; of all devices if none is named.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -250,7 +250,7 @@ impl ServedStorage {
         }
     }
 
-    /// Power is back, and that is all: filesystems that gave up without it stay as they are.
+    /// Restores the power, and nothing else: file systems that failed without it stay as they are.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -258,19 +258,19 @@ impl ServedStorage {
         self.ask(&DaemonCommand::PowerOn { by: self.by }).map(|_| ())
     }
 
-    /// Power is back, and what a boot would do is done: filesystems that were mounted on the storage are mounted again
-    /// as they were, which recovers them. The cut takes their memory too. One that an earlier call has unmounted and
-    /// could not mount is mounted now.
+    /// Restores the power and does what a boot would do: file systems that were mounted on the storage are mounted
+    /// again as before, which recovers them. The cut also discards their memory. A file system that an earlier call has
+    /// unmounted and could not mount is mounted now.
     ///
-    /// Everything that speaks against it is asked first. A filesystem that someone still uses can't be mounted anew:
-    /// the error names the process, and nothing has changed.
+    /// All obstacles are checked first. A file system that is still in use can't be mounted anew: the error names the
+    /// process, and nothing has changed.
     ///
     /// # Errors
-    /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again: then
-    /// the error says which, and how to go on.
+    /// When the daemon can't be reached or refuses, something is in use, or a file system can't be mounted again. In
+    /// the last case the error says which one, and how to continue.
     pub fn restore_power(&self) -> Result<(), AttachError> {
         let turn = restart::RestartLock::take(&self.session)?;
-        // Asked in this turn: an earlier one may have just brought the power back.
+        // Checked under the lock: an earlier call may have just restored the power.
         let is_dark = self.faults()?.iter().any(|device| !device.powered);
         let mut remounts = restart::pending(&self.session)?;
         if !is_dark && remounts.is_empty() {
@@ -317,11 +317,11 @@ impl ServedStorage {
         self.mount_again(&turn, remounts)
     }
 
-    /// The block devices that stand on its export.
+    /// The block devices above its export.
     ///
     /// # Errors
-    /// When they can't be found, or none is there although its volumes are block devices: a file system on one would be
-    /// passed over.
+    /// When they can't be found, or there are none although its volumes are block devices: a file system on one would
+    /// be missed.
     fn block_devices(&self) -> Result<Vec<PathBuf>, AttachError> {
         let config = DaemonConfig::read(&self.session.join(CONFIG_FILE))?;
         let devices = exported::try_devices_of(&self.session, config.transport)
@@ -336,14 +336,14 @@ impl ServedStorage {
         Ok(devices)
     }
 
-    /// Unmounts what is to be mounted again, as far as it is mounted, and switches on.
+    /// Unmounts the file systems to be mounted again, as far as they are mounted, and switches on.
     fn switch_on_without(
         &self,
         turn: &restart::RestartLock,
         devices: &[PathBuf],
         planned: Vec<restart::RemountPlan>,
     ) -> Result<Vec<restart::RemountPlan>, AttachError> {
-        // If this process ends from now on, the next call mounts them all.
+        // If this process ends after this, the next call mounts them all.
         turn.note(&planned)?;
         let is_mounted = |remount: &&restart::RemountPlan| {
             mounts::try_all().map_or(true, |table| table.iter().any(|mount| mount.source == remount.device))
@@ -352,11 +352,11 @@ impl ServedStorage {
             .iter()
             .filter(is_mounted)
             .try_for_each(|remount| {
-                // While the power is off: nothing that the old mount has in memory may reach the device later.
+                // While the power is off: nothing in the old mount's memory may reach the device later.
                 mounts::try_unmount(&remount.mount_point, UNMOUNT_LIMIT)
                     .map_err(|error| mounts::explain(&remount.mount_point, error))
             })
-            // Of all devices: the mount that an earlier call gave up waiting for may still be writing out.
+            // For all devices: a mount that an earlier call stopped waiting for may still be writing out.
             .and_then(|()| devices.iter().try_for_each(|device| forget_content(device)))
             .and_then(|()| self.switch_on());
         if let Err(error) = switched_on {
@@ -367,7 +367,7 @@ impl ServedStorage {
         Ok(planned)
     }
 
-    /// With power, the last that was unmounted first.
+    /// With power, in reverse order of unmounting.
     fn mount_again(
         &self,
         turn: &restart::RestartLock,
@@ -375,7 +375,7 @@ impl ServedStorage {
     ) -> Result<(), AttachError> {
         remounts.reverse();
         let mut first_error = None;
-        // One that fails keeps none of the others away.
+        // One that fails does not keep the others unmounted.
         remounts.retain(|remount| match wait_until_free(&remount.device).and_then(|()| remount.mount()) {
             Ok(()) => false,
             Err(error) => {
@@ -392,8 +392,7 @@ impl ServedStorage {
         }
     }
 
-    /// Has answers go out this much later, by this machine's clock: for tests of what counts as late. No study asks for
-    /// it.
+    /// Delays answers by this much wall time, for tests of what counts as late. No study uses it.
     ///
     /// # Errors
     /// When the daemon can't be reached, or refuses.
@@ -412,13 +411,13 @@ impl ServedStorage {
     }
 }
 
-/// Waits until nobody has a device to itself: no file system, not even one whose unmounting has not ended.
+/// Waits until a device is unused by any file system, even by one whose unmounting has not ended.
 fn wait_until_free(device: &Path) -> Result<(), AttachError> {
     mounts::wait_until_free(device, UNMOUNT_LIMIT)
         .map_err(|error| AttachError::io("mount anew what somebody still has:", device, error))
 }
 
-/// Waits until nobody has a device, and drops what the kernel keeps of it in memory.
+/// Waits until a device is unused, and drops the kernel's cached pages of it.
 fn forget_content(device: &Path) -> Result<(), AttachError> {
     wait_until_free(device)?;
     mounts::drop_device_cache(device).map_err(|error| AttachError::io("drop the cache of", device, error))

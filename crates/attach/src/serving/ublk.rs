@@ -1,10 +1,9 @@
 //! Block devices served by this process through ublk, without FUSE and loop in between.
 //!
-//! A device has one queue. Its slots are offered to the kernel, which puts a request into one; one command carries a
-//! result back and fetches the next request, many of them in one system call. The device daemon makes the
-//! devices and puts a link to each into its export's directory, under the volume's name. The kernel keeps a number for
-//! the server with each device: there we note whose it is, so that [`remove`] finds ours, even after the daemon has
-//! died.
+//! A device has one queue. Its slots are offered to the kernel, which puts a request into one. One command returns a
+//! result and fetches the next request, many of them in one system call. The device daemon creates the devices and puts
+//! a link to each into its export's directory, under the volume's name. The kernel stores a number for the server with
+//! each device: it identifies the owner, so that [`remove`] finds our devices even after the daemon has died.
 
 mod control;
 mod protocol;
@@ -30,15 +29,15 @@ use protocol::{ANY_NUMBER, DeviceInfo};
 
 /// Requests that a device can have in flight, as with a loop device.
 const MAX_UNDER_WAY: usize = 128;
-/// The kernel notices a dead server by a slot that is offered and not in use, so one is never given to a request.
+/// The kernel detects a dead server by a slot that is offered and unused, so one is never given to a request.
 const SLOTS: usize = MAX_UNDER_WAY + 1;
 
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 
-/// How long a device's node may take to appear or to go.
+/// How long a device's node may take to appear or disappear.
 const NODE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether this host can do it. It changes nothing.
+/// Whether this host supports it. Changes nothing.
 ///
 /// # Errors
 /// The missing capability.
@@ -74,7 +73,7 @@ pub(crate) struct UblkDisks {
 }
 
 impl UblkDisks {
-    /// `export` is the directory for the links; by its path the devices are known.
+    /// `export` is the directory for the links; its path identifies the devices.
     pub(crate) fn start<'a>(
         export: &Path,
         volumes: impl Iterator<Item = (&'a str, Arc<dyn BlockDevice>, bool)>,
@@ -108,7 +107,7 @@ impl UblkDisks {
         let thread = queue::UblkWorker::start(number, device, volume, sender)?;
         // A thread that sends nothing has panicked, which ends the process.
         started.recv().map_err(io::Error::other)??;
-        // Only after every slot was fetched: START_DEV waits for that, without end if a thread has failed.
+        // Only after every slot was fetched: START_DEV waits for that, and forever if a thread has failed.
         self.control.start(number)?;
         self.devices.push((number, thread));
         // The queue is in sysfs only once the device is started.
@@ -126,7 +125,7 @@ impl UblkDisks {
         self.devices.iter().all(|(_, thread)| thread.is_finished())
     }
 
-    /// Takes the devices away. A thread ends when its device has no request left.
+    /// Removes the devices. A thread ends when its device has no request left.
     pub(crate) fn stop(mut self) -> Result<(), AttachError> {
         let failed =
             |number, error| AttachError::failed(format!("could not stop ublk device {number}: {error}"));
@@ -134,7 +133,7 @@ impl UblkDisks {
             self.control.stop(*number).map_err(|error| failed(*number, error))?;
         }
         for (number, thread) in self.devices {
-            // One that panicked has ended the process.
+            // A thread that panicked has ended the process.
             let _ = thread.join();
             self.control.delete(number).map_err(|error| failed(number, error))?;
         }
@@ -142,7 +141,7 @@ impl UblkDisks {
     }
 }
 
-/// Limits what is in flight to one less than there are slots. The limit holds for the slots themselves only
+/// Limits the requests in flight to one less than there are slots. The limit applies to the slots themselves only
 /// without a scheduler, which none of our devices has anyway.
 fn keep_a_slot(number: u32) -> io::Result<()> {
     let queue = PathBuf::from(format!("/sys/block/ublkb{number}/queue"));
@@ -150,14 +149,14 @@ fn keep_a_slot(number: u32) -> io::Result<()> {
     fs::write(queue.join("nr_requests"), MAX_UNDER_WAY.to_string())
 }
 
-/// A device that a daemon serves, as its launcher sees it.
+/// A device served by a daemon, from its launcher's view.
 pub(crate) struct UblkDisk {
     path: PathBuf,
     queue: QueueSettings,
 }
 
 impl UblkDisk {
-    /// The device that the daemon's link leads to.
+    /// The device that the daemon's link points to.
     pub(crate) fn from_link(link: &Path, is_rotational: bool) -> Result<UblkDisk, AttachError> {
         let path = fs::read_link(link).map_err(|error| AttachError::io("read the link", link, error))?;
         open_when_there(&path).map_err(|error| AttachError::io("open", &path, error))?;
@@ -178,12 +177,12 @@ impl UblkDisk {
     }
 }
 
-/// The block devices of the daemon whose export this is, served or dead.
+/// The block devices of the daemon with this export, served or dead.
 pub(crate) fn nodes_of(export: &Path) -> Vec<PathBuf> {
     try_nodes_of(export).unwrap_or_default()
 }
 
-/// As [`nodes_of`], for decisions that must not take an unreadable list for an empty one.
+/// Like [`nodes_of`], for decisions that must not mistake an unreadable list for an empty one.
 ///
 /// # Errors
 /// When the kernel can't be asked for its devices.
@@ -192,8 +191,8 @@ pub(crate) fn try_nodes_of(export: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(try_numbers_of(&mut control, export)?.into_iter().map(node).collect())
 }
 
-/// Removes the devices of a daemon that has ended, and names them. One that someone still holds open goes when
-/// they close it.
+/// Removes the devices of a daemon that has ended, and returns their names. A device that is still open disappears when
+/// it is closed.
 pub(crate) fn remove(export: &Path) -> Result<Vec<PathBuf>, AttachError> {
     let Ok(mut control) = UblkControl::open() else { return Ok(Vec::new()) };
     let numbers = numbers_of(&mut control, export);
@@ -217,9 +216,9 @@ fn try_numbers_of(control: &mut UblkControl, export: &Path) -> io::Result<Vec<u3
     let mut numbers = Vec::new();
     for entry in fs::read_dir("/dev")? {
         let name = entry?.file_name();
-        // The control node is there from ADD_DEV on, so devices that were never started are found too.
+        // The control node exists from ADD_DEV on, so devices that were never started are found too.
         let number = name.to_str().and_then(|name| name.strip_prefix("ublkc")?.parse::<u32>().ok());
-        // One that the kernel says nothing about has gone meanwhile, or is another user's.
+        // One for which the kernel returns nothing has disappeared meanwhile, or belongs to another user.
         if let Some(number) = number.filter(|number| control.info(*number).is_ok_and(|info| info.tag == tag))
         {
             numbers.push(number);
@@ -232,7 +231,7 @@ fn node(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{number}"))
 }
 
-/// FNV-1a of the path. Of two daemons of one boot no two have the same export.
+/// FNV-1a of the path. No two daemons of one boot have the same export.
 fn tag(export: &Path) -> u64 {
     let bytes = b"underlay:".iter().chain(export.as_os_str().as_bytes());
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))

@@ -1,4 +1,4 @@
-//! Undoing what dead owners left, in the order that each step makes the next one possible.
+//! Removes what dead owners left, in an order in which each step enables the next.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -29,28 +29,28 @@ use crate::undo::registry::{OwnedResource, RegistryJournal, ResourceRegistry, re
 /// The results of a clean-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupResult {
-    /// Things that were still there and are gone now.
+    /// Resources that still existed and were removed.
     pub removed: usize,
-    /// Things of living processes, left alone.
+    /// Resources of living processes, not touched.
     pub in_use: usize,
 }
 
-/// How long a filesystem may take to write out what it holds before its daemon is ended under it.
+/// How long a file system may take to write out its memory before its daemon is killed.
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(60);
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Undoes what dead processes left, and tells `report` about each step. It touches only what is recorded and still
-/// identifies as ours; what belongs to a living process is left alone. Steps that could not be undone stay recorded,
-/// and the error lists them.
+/// Removes what dead processes left, and reports each step to `report`. It touches only recorded resources that can
+/// still be identified as ours, and none of a living process. Steps that failed stay recorded, and the error lists
+/// them.
 ///
 /// # Errors
-/// The steps that could not be undone, and why.
+/// The steps that failed, with the reasons.
 pub fn clean(
     registry: &ResourceRegistry,
     report: &mut dyn FnMut(&str),
 ) -> Result<CleanupResult, AttachError> {
     let directory = registry.directory();
-    // Two cleaners at once would trip over each other's half-done work.
+    // Two simultaneous clean-ups would interfere with each other.
     let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)
         .map_err(|errno| AttachError::io("lock", directory, errno))?;
@@ -83,7 +83,7 @@ pub fn clean(
     }
     let mut problems = Vec::new();
     for (path, mut journal) in dead {
-        // After a removal by hand, another process may have made a new one at the same place.
+        // After a removal by hand, another process may have created a new one at the same path.
         journal.resources.retain(|(_, resource)| !owned.contains(resource));
         let configs = journal.resources.iter().filter_map(|(_, resource)| match resource {
             OwnedResource::Daemon { config, .. } => Some(config.clone()),
@@ -127,9 +127,9 @@ struct RegistryCleaner<'a> {
     report: &'a mut dyn FnMut(&str),
     /// The configurations of the owner's device daemons.
     daemons: Vec<PathBuf>,
-    /// Devices that living processes have set up: their limits of dirty pages, their read-ahead.
+    /// Devices that living processes have configured: their limits of dirty pages, their read-ahead.
     limited: BTreeSet<String>,
-    /// Whether the owner's process numbers mean the same here.
+    /// Whether the owner's process numbers have the same meaning here.
     sees_processes: bool,
     removed: usize,
     problems: Vec<String>,
@@ -138,13 +138,13 @@ struct RegistryCleaner<'a> {
 impl RegistryCleaner<'_> {
     fn undo(&mut self, journal: &RegistryJournal) {
         let same_boot = journal.owner.is_of_this_boot();
-        // Latest first: what was made last stands on what was made before.
+        // Latest first: later resources depend on earlier ones.
         let resources: Vec<&OwnedResource> =
             journal.resources.iter().rev().map(|(_, resource)| resource).collect();
-        // After a restart only files are left, and a process number means someone else.
+        // After a restart only files are left, and a process number refers to another process.
         if same_boot {
-            // From the top down, all of one kind before the next: a loop device can't be cleared under a
-            // mount, nor a daemon ended under either without losing what they still have to write.
+            // From the top down, one kind after the other. A loop device can't be cleared under a mount. A daemon can't
+            // be ended under either without losing their remaining writes.
             let stages: [fn(&mut Self, &OwnedResource); 10] = [
                 Self::end_processes,
                 Self::lift_dirty_limit,
@@ -157,7 +157,7 @@ impl RegistryCleaner<'_> {
                 Self::remove_ublk,
                 Self::remove_cgroup,
             ];
-            // Modelled devices take their time; what is left to write need not.
+            // Modelled devices are slow on purpose; the remaining writes need not be.
             resources.iter().for_each(|resource| fast_forward(resource));
             for stage in stages {
                 resources.iter().for_each(|resource| stage(self, resource));
@@ -167,7 +167,7 @@ impl RegistryCleaner<'_> {
         resources.iter().for_each(|resource| self.name_elsewhere(resource));
     }
 
-    /// Only its owner has the keys, so it is said where it is, once.
+    /// Only its owner has the keys, so its location is reported, once.
     fn name_elsewhere(&mut self, resource: &OwnedResource) {
         if let OwnedResource::ElsewhereContent { place } = resource {
             (self.report)(&format!("left elsewhere, delete it there: {place}"));
@@ -197,7 +197,7 @@ impl RegistryCleaner<'_> {
                     }
                 }
             }
-            // Where there were no control groups to find them by.
+            // For hosts without control groups to find them by.
             OwnedResource::Tree { path } => {
                 for process in processes::list_programs_below(path) {
                     let description =
@@ -212,7 +212,7 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// While the device is there: a mount that is unmounted takes longer under a limit.
+    /// While the device exists: unmounting takes longer under a limit.
     fn lift_dirty_limit(&mut self, resource: &OwnedResource) {
         let OwnedResource::DirtyLimit { device, previous } = resource else { return };
         // The device's present owner took over its earlier setting.
@@ -226,7 +226,7 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// While the device is there: a loop device would keep it for its next user.
+    /// While the device exists: a loop device would keep it for its next user.
     fn restore_read_ahead(&mut self, resource: &OwnedResource) {
         let OwnedResource::ReadAhead { device, previous_kib } = resource else { return };
         // The device's present owner took over its earlier setting.
@@ -240,8 +240,7 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Its daemon still serves it, so that what the kernel holds is written first; where the daemon is gone nothing can
-    /// be.
+    /// Its daemon still serves it, so that the kernel's memory is written first; without the daemon this is impossible.
     fn unmount_filesystem(&mut self, resource: &OwnedResource) {
         match resource {
             OwnedResource::Mount { mount_point, backing } => {
@@ -261,14 +260,14 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Unmounts what is mounted there while it `is_ours`: someone may have mounted something else there since. The
-    /// daemons that serve it have these configurations.
+    /// Unmounts the file system there while it `is_ours`: something else may have been mounted there since. The daemons
+    /// that serve it have these configurations.
     fn unmount(&mut self, mount_point: &Path, is_ours: &dyn Fn() -> bool, served_by: &[PathBuf]) {
         while is_ours() {
-            // With a limit: unmounting writes out first, and hangs if the device no longer answers.
+            // With a limit: unmounting first writes out, and hangs if the device no longer answers.
             let mut outcome = mounts::try_unmount(mount_point, WRITE_OUT_LIMIT);
             if matches!(outcome, Err(mounts::UnmountError::TimedOut)) {
-                // It goes on with errors once the daemons are gone.
+                // It continues with errors once the daemons are gone.
                 for daemon in served_by.iter().flat_map(|config| daemons_with(config)) {
                     daemon.signal(Signal::KILL);
                 }
@@ -286,13 +285,13 @@ impl RegistryCleaner<'_> {
 
     fn clear_loop(&mut self, resource: &OwnedResource) {
         let OwnedResource::Loop { backing } = resource else { return };
-        // A device that is still mounted would only be cleared later, behind our back.
+        // A device that is still mounted would only be cleared later, unnoticed.
         let mounted = mounts::all();
         let devices = loop_device::on_file(backing);
         if devices.iter().any(|device| mounted.iter().any(|mount| mount.source == *device)) {
             return;
         }
-        // Clearing writes out what the page cache holds, and hangs if the daemon no longer answers.
+        // Clearing writes out the page cache, and hangs if the daemon no longer answers.
         let (is_killed, session) = (AtomicBool::new(false), backing.parent().and_then(Path::parent));
         let kill = || {
             for daemon in session.iter().flat_map(|session| daemons_with(&session.join(CONFIG_FILE))) {
@@ -324,7 +323,7 @@ impl RegistryCleaner<'_> {
             host_nqn: host_nqn.clone(),
             instance: *instance,
         };
-        // Under a file system it stays: what is written there would be lost.
+        // Under a file system it stays, since its writes would be lost.
         if let Some(mount) = mounted_from(&controller.devices()) {
             let (place, device) = (mount.mount_point.display(), mount.source.display());
             return self.problems.push(format!("{device} is still mounted on {place}"));
@@ -337,7 +336,7 @@ impl RegistryCleaner<'_> {
 
     fn stop_daemon(&mut self, resource: &OwnedResource) {
         let OwnedResource::Daemon { config, control } = resource else { return };
-        // A volume that is still in use needs its daemon: ending it would turn the user's data into errors.
+        // A volume in use needs its daemon: ending it would make the user's data unreadable.
         if self.is_in_use(config) {
             return;
         }
@@ -351,7 +350,7 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Whether a loop device still stands on an export of the daemon with this configuration, or a directory of its is
+    /// Whether a loop device still uses an export of the daemon with this configuration, or one of its directories is
     /// mounted.
     fn is_in_use(&self, config: &Path) -> bool {
         let Some(session) = config.parent() else { return false };
@@ -407,7 +406,8 @@ impl RegistryCleaner<'_> {
         }
     }
 
-    /// Whether a living process has made something at this path, or below it: it may have begun after this clean-up.
+    /// Whether a living process has created something at this path or below it; it may have started after this
+    /// clean-up.
     fn is_held(&self, resource: &OwnedResource) -> bool {
         let Some(path) = resource.made_path() else { return false };
         let living = self.registry.living();
@@ -425,7 +425,7 @@ impl RegistryCleaner<'_> {
             OwnedResource::File { path } if is_kind(path, fs::FileType::is_file) => {
                 (path, underlay_files::remove_file(path))
             }
-            // At the same place another process may listen by now.
+            // Another process may listen at the same path by now.
             OwnedResource::Socket { path }
             | OwnedResource::Nodes { control: path }
             | OwnedResource::Run { control: path, .. }
@@ -445,7 +445,7 @@ impl RegistryCleaner<'_> {
                     self.problems.push(format!("the device daemon of {} is still running", path.display()));
                     return;
                 }
-                // Removing through a mount would empty somebody's filesystem.
+                // Removing through a mount would empty another user's file system.
                 if let Some(mount) =
                     mounts::all().into_iter().find(|mount| mount.mount_point.starts_with(path))
                 {
@@ -484,15 +484,15 @@ fn fast_forward(resource: &OwnedResource) {
         return;
     }
     if let Ok(mut connection) = DaemonConnection::open(control, CONTROL_LIMIT) {
-        // A device that a fault makes slow would not be hurried before it is through with what it has. A daemon that
-        // doesn't answer is dealt with when it is ended.
+        // A device that a fault makes slow would not hurry before it has completed its present requests. A daemon that
+        // doesn't answer is handled when it is ended.
         let _ = connection
             .ask(&DaemonCommand::ClearFaults { device: None, by: DisturbedBy::default() })
             .and_then(|_| connection.ask(&DaemonCommand::SetPace { pace: PacingMode::Immediate }));
     }
 }
 
-/// Whether the daemon with this configuration serves the directory that calls itself `source`.
+/// Whether the daemon with this configuration serves the directory with the source name `source`.
 fn serves(config: &Path, source: &str) -> bool {
     DaemonConfig::read(config)
         .is_ok_and(|config| config.directories.iter().any(|directory| directory.source == source))
@@ -502,7 +502,7 @@ fn is_kind(path: &Path, kind: fn(&fs::FileType) -> bool) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| kind(&metadata.file_type()))
 }
 
-/// A mount point that someone put things into is theirs by now.
+/// A mount point with contents belongs to its user by now.
 fn remove_if_empty(path: &Path) -> std::io::Result<()> {
     match fs::remove_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),

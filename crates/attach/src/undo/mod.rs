@@ -1,4 +1,4 @@
-//! Resources made on this host, and their removal, after a crash too.
+//! Resources created on this host, and their removal, even after a crash.
 
 pub mod cleanup;
 pub mod registry;

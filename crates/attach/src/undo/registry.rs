@@ -1,9 +1,9 @@
-//! Resources made on this host, with their processes, to undo them after a crash.
+//! Resources created on this host, with their processes, to undo them after a crash.
 //!
-//! Every process that makes something keeps a journal in the registry's directory: one JSON line for each
-//! thing *before* it is made, one when it is gone again. A journal whose owner lives is left alone; one whose
-//! owner is dead lists what [`crate::cleanup::clean`] has to undo. A line that was cut short or damaged is passed
-//! over: it was written before the thing it names was made.
+//! Every process that creates something keeps a journal in the registry's directory: one JSON line for each resource
+//! *before* it is created, and one when it is gone again. A journal with a living owner is not touched. One with a dead
+//! owner lists what [`crate::cleanup::clean`] must undo. A truncated or damaged line is skipped: it was written before
+//! its resource was created.
 
 mod folder;
 mod journal;
@@ -33,11 +33,11 @@ pub const RUNTIME_DIR_VARIABLE: &str = "UNDERLAY_RUNTIME_DIR";
 
 const OF_ROOT: &str = "/run/underlay";
 
-/// Others lock a journal for the moment in which they read it, or take it away before it is locked.
+/// Other processes lock a journal briefly to read it, or remove it before it is locked.
 const JOURNAL_ATTEMPTS: u32 = 100;
 const JOURNAL_PAUSE: Duration = Duration::from_millis(10);
 
-/// The receipt for a noted thing.
+/// The receipt for a noted resource.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a thing that is noted must be forgotten once it is gone"]
 pub struct RegistryNote {
@@ -63,7 +63,7 @@ struct OwnJournal {
     outstanding: BTreeSet<u64>,
 }
 
-/// By journal path: all handles of a process share one journal, which goes when nothing is outstanding.
+/// By journal path: all handles of a process share one journal, which is removed when nothing is outstanding.
 static OWN_JOURNALS: Mutex<BTreeMap<PathBuf, OwnJournal>> = Mutex::new(BTreeMap::new());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
@@ -72,15 +72,15 @@ impl ResourceRegistry {
     /// The registry of this user on this host.
     ///
     /// # Errors
-    /// When its directory can't be made, or belongs to someone else.
+    /// When its directory can't be created, or belongs to another user.
     pub fn open() -> Result<ResourceRegistry, AttachError> {
         ResourceRegistry::open_at(&default_directory())
     }
 
-    /// The registry in `directory`, which is made when it is not there and must belong to this user.
+    /// The registry in `directory`, which is created if it is missing and must belong to this user.
     ///
     /// # Errors
-    /// When the directory can't be made, or belongs to someone else.
+    /// When the directory can't be created, or belongs to another user.
     pub fn open_at(directory: &Path) -> Result<ResourceRegistry, AttachError> {
         match Folder::make(directory, Access::Private) {
             Ok(folder) => Ok(ResourceRegistry { directory: folder.path().to_path_buf() }),
@@ -94,7 +94,7 @@ impl ResourceRegistry {
         }
     }
 
-    /// This process, so that it can't be mistaken for a later one with the same number.
+    /// This process, identified so that a later one with the same number is not mistaken for it.
     pub fn this_process() -> ProcessId {
         ProcessId::current()
     }
@@ -103,10 +103,10 @@ impl ResourceRegistry {
         &self.directory
     }
 
-    /// Writes down a thing that is about to be made. Paths must not exist yet: what exists already is not ours.
+    /// Notes a resource that is about to be created. Paths must not exist yet: an existing one is not ours.
     ///
     /// # Errors
-    /// When the journal can't be written: nothing may be made then.
+    /// When the journal can't be written: nothing may be created then.
     pub fn note(&self, resource: OwnedResource) -> Result<RegistryNote, AttachError> {
         if let Some(path) = resource.made_path()
             && fs::symlink_metadata(path).is_ok()
@@ -131,12 +131,12 @@ impl ResourceRegistry {
         Ok(RegistryNote { id })
     }
 
-    /// Strikes out what is gone.
+    /// Marks a resource as gone.
     pub fn forget(&self, note: RegistryNote) {
         let path = self.journal_path();
         let mut journals = OWN_JOURNALS.lock();
         let Some(journal) = journals.get_mut(&path) else { return };
-        // A line that can't be written makes `clean` look for a thing that is not there, which is harmless.
+        // If the line can't be written, `clean` looks for a resource that does not exist, which is harmless.
         let _ = append(&mut journal.file, &journal::RegistryLine::Forget { id: note.id });
         journal.outstanding.remove(&note.id);
         if journal.outstanding.is_empty() {
@@ -153,12 +153,12 @@ impl ResourceRegistry {
         self.fresh("session")
     }
 
-    /// As [`ResourceRegistry::session`], with another word for its name to begin with.
+    /// Like [`ResourceRegistry::session`], with another first word in its name.
     fn fresh(&self, purpose: &str) -> Result<(PathBuf, RegistryNote), AttachError> {
         loop {
             let number = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
             let path = self.directory.join(format!("{purpose}-{}-{number}", std::process::id()));
-            // An earlier process of this number may have left one.
+            // An earlier process with this number may have left one.
             if fs::symlink_metadata(&path).is_ok() {
                 continue;
             }
@@ -177,7 +177,7 @@ impl ResourceRegistry {
     pub(crate) fn make_directories(&self, path: &Path) -> Result<Vec<(PathBuf, RegistryNote)>, AttachError> {
         let missing: Vec<&Path> =
             path.ancestors().take_while(|ancestor| fs::symlink_metadata(ancestor).is_err()).collect();
-        // Root's mount would cover anything that someone puts in the directory's place meanwhile.
+        // Root's mount would cover anything that replaces the directory meanwhile.
         let nearest = path.ancestors().nth(missing.len()).filter(|nearest| !nearest.as_os_str().is_empty());
         let checked = match nearest {
             Some(existing) if missing.is_empty() => underlay_files::check_trusted_path_to(existing),
@@ -207,10 +207,10 @@ impl ResourceRegistry {
         Ok(made)
     }
 
-    /// Takes [`ResourceRegistry::make_directories`] back, as far as the directories are empty.
+    /// Undoes [`ResourceRegistry::make_directories`], as far as the directories are empty.
     pub(crate) fn remove_directories(&self, made: &mut Vec<(PathBuf, RegistryNote)>) {
         while let Some((path, note)) = made.pop() {
-            // Someone else may keep things in it by now: then it stays, and is not ours any more.
+            // If it has other contents by now, it stays, and is not ours any more.
             let _ = fs::remove_dir(&path);
             self.forget(note);
         }
@@ -237,7 +237,7 @@ impl ResourceRegistry {
             .collect()
     }
 
-    /// Whether this user's processes, living or gone, have mounted what is mounted there.
+    /// Whether one of this user's processes, living or dead, has mounted the file system there.
     pub fn has_mounted(&self, place: &Path) -> bool {
         let is_there = |resource: &OwnedResource| match resource {
             OwnedResource::Mount { mount_point, .. }
@@ -249,7 +249,7 @@ impl ResourceRegistry {
             || self.leftovers().iter().any(|left| is_there(&left.resource))
     }
 
-    /// The sockets on which living processes take commands for the nodes of a system, oldest first.
+    /// The sockets on which living processes accept commands for the nodes of a system, oldest first.
     pub fn node_controls(&self) -> Vec<(RegistryOwner, PathBuf)> {
         let control = |(owner, resource)| match resource {
             OwnedResource::Nodes { control } => Some((owner, control)),
@@ -258,7 +258,7 @@ impl ResourceRegistry {
         self.living().into_iter().filter_map(control).collect()
     }
 
-    /// The sockets on which living processes take commands for their runs, with each run's directory, oldest first.
+    /// The sockets on which living processes accept commands for their runs, with each run's directory, oldest first.
     pub fn run_controls(&self) -> Vec<(RegistryOwner, PathBuf, PathBuf)> {
         let control = |(owner, resource)| match resource {
             OwnedResource::Run { control, directory } => Some((owner, control, directory)),
@@ -267,7 +267,7 @@ impl ResourceRegistry {
         self.living().into_iter().filter_map(control).collect()
     }
 
-    /// The sockets on which living loads and workers tell their figures, oldest first.
+    /// The sockets on which living loads and workers report their metrics, oldest first.
     pub fn service_controls(&self) -> Vec<(RegistryOwner, PathBuf)> {
         let control = |(owner, resource)| match resource {
             OwnedResource::Service { control } => Some((owner, control)),
@@ -281,7 +281,7 @@ impl ResourceRegistry {
         self.directory.join(journal::file_name(pid, start_ticks))
     }
 
-    /// Every journal with its path. Files that are no journals are passed over.
+    /// Every journal with its path. Other files are skipped.
     pub(crate) fn journals(&self) -> Vec<(PathBuf, RegistryJournal)> {
         let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -304,7 +304,7 @@ fn default_directory() -> PathBuf {
     }
 }
 
-/// Registries of other users on this host, which this one may not look into.
+/// Registries of other users on this host, which this user may not read.
 pub fn closed_to_us() -> Vec<PathBuf> {
     let of_others =
         fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -324,7 +324,7 @@ fn start_journal(path: &Path) -> std::io::Result<File> {
         let mut file = plain_file::for_writing().append(true).open(path)?;
         lock_journal(&file)?;
         append(&mut file, &journal::RegistryLine::Owner(RegistryOwner::current()))?;
-        // A clean-up of another PID namespace may have taken it away before it was locked.
+        // A clean-up in another PID namespace may have removed it before it was locked.
         if is_at(&file, path) {
             return Ok(file);
         }
@@ -332,8 +332,8 @@ fn start_journal(path: &Path) -> std::io::Result<File> {
     Err(std::io::Error::other("it is taken away as soon as it is made"))
 }
 
-/// For as long as it is open, which is as long as anything is outstanding. It is how others see that this process runs
-/// where they can't see the process; where there are no locks they leave it alone.
+/// The lock lasts while the file is open, which is as long as anything is outstanding. It shows other processes that
+/// this one runs even if they can't see it. Where there are no locks, they do not touch it.
 fn lock_journal(file: &File) -> std::io::Result<()> {
     for _ in 0..JOURNAL_ATTEMPTS {
         match file.try_lock() {
@@ -350,17 +350,17 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().and_then(|open| Ok(same(open, fs::symlink_metadata(path)?))).unwrap_or(false)
 }
 
-/// Removes the journal of an owner that is gone. One that somebody has locked stays: its owner has just begun it.
+/// Removes the journal of an owner that has ended. A locked one stays: its owner has just created it.
 pub(crate) fn remove_journal(path: &Path) {
     let Ok(Some(file)) = plain_file::open(path) else { return };
     if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-        // While it is locked: who opened it meanwhile finds out that it is gone.
+        // Under the lock, so that a process that opened it meanwhile notices that it is gone.
         let _ = fs::remove_file(path);
     }
 }
 
-/// One line in one write: a reader sees all of it or a torn last line. It begins with a newline too, so that a
-/// line that a full disk cut short does not swallow this one; readers pass empty lines over.
+/// Writes one line in one call: a reader sees all of it or a truncated last line. It begins with a newline too, so that
+/// a line cut short by a full disk does not swallow this one. Readers skip empty lines.
 fn append(file: &mut File, line: &journal::RegistryLine) -> std::io::Result<()> {
     let mut text = vec![b'\n'];
     serde_json::to_writer(&mut text, line)?;

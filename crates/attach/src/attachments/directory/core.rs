@@ -1,4 +1,4 @@
-//! A file system on a block device, without FUSE and without a clock: names, extents, data and what is durable.
+//! A file system on a block device, without FUSE and without a clock: names, extents, data and durability.
 //!
 //! The device begins with a journal (`underlay_storage::journal`) that holds the tree; the rest is data. The tree
 //! is kept in memory as well. A change of the tree is one or more [`TreeOperation`]s: applied at once, and added to the
@@ -61,12 +61,12 @@ pub struct DirectoryCore {
     journal: Journal,
     state: Mutex<CoreState>,
     ranges: Arc<InodeRanges>,
-    /// Held by the one commit that is in progress.
+    /// Held by the commit in progress.
     committing: Mutex<()>,
     /// Signalled when a commit or a discard is over.
     committed: Condvar,
     jobs: Mutex<Option<Sender<CommitJob>>>,
-    /// The device was gone for a time: what is in memory may speak of data that was lost.
+    /// The device was gone for a time: memory may refer to lost data.
     lost: AtomicBool,
     metadata_limit_bytes: u64,
 }
@@ -77,23 +77,23 @@ struct CoreState {
     /// The state of an inode that exists only while it is in use.
     volatile: HashMap<u64, OpenInode>,
     transaction: CoreTransaction,
-    /// Freed by transactions that were given to the journal and may not be durable.
+    /// Blocks freed by transactions that are in the journal and may not be durable yet.
     sealed_runs: Vec<BlockRun>,
     sealed_number: u64,
-    /// The last transaction that is durable.
+    /// The last durable transaction.
     durable_number: u64,
-    /// Blocks whose discard is in flight: free soon.
+    /// Blocks whose discard is in flight; they will soon be free.
     discarding_blocks: u64,
-    /// Writes of data that the device has answered, counted.
+    /// The number of data writes that the device has answered.
     written: u64,
     /// How many of them a flush has covered.
     flushed: u64,
-    /// Where the others have put what had no place before.
+    /// The places of the others' data that had no place before.
     unflushed: Vec<PlacedBlocks>,
     /// Flushes and commits that have failed.
     failures: u64,
     /// A sealed transaction calls something written that a failed flush may have lost. It must not become durable
-    /// before the one that takes that back, so the journal begins anew with both.
+    /// before the transaction that takes this back, so the journal begins anew with both.
     begins_anew: bool,
 }
 
@@ -102,18 +102,17 @@ struct OpenInode {
     opens: u32,
     /// The kernel's lookup count of this inode: lookups less forgets.
     lookups: u64,
-    /// File blocks that have a place on the device, should they be written: so that a file that grows stays in one
-    /// piece.
+    /// Places on the device that are reserved for future file blocks, so that a growing file stays in one piece.
     reserved: ExtentMap,
     /// Where the last allocation ended, in the file and on the device.
     hint: Option<(u64, u64)>,
-    /// Behind the file's end its last block is known to hold zeros.
+    /// The part of the last block after the file's end is known to hold zeros.
     tail_clean: bool,
     changed_in: u64,
     data_changed_in: u64,
-    /// The count of its last write of data.
+    /// The number of its last data write.
     written: u64,
-    /// A failed write that nobody has reported yet: its data may not be durable.
+    /// A failed write that has not been reported yet: its data may not be durable.
     failure: Option<WriteFailure>,
     removing: bool,
 }
@@ -147,7 +146,7 @@ fn now() -> FileTimestamp {
 
 impl DirectoryCore {
     fn state(&self) -> MutexGuard<'_, CoreState> {
-        // A panic ends the daemon; in a test the one that panicked tells.
+        // A panic ends the daemon; in a test, the thread that panicked reports it.
         self.state.lock()
     }
 
@@ -158,8 +157,8 @@ impl DirectoryCore {
         JournalSnapshot { state: state.tree.snapshot(), covers: self.journal.appended() }
     }
 
-    /// From now on everything is answered by an error, until the file system is opened again: for a device whose power
-    /// was cut, whose journal knows its contents better than the memory does.
+    /// From now on everything gets an error, until the file system is opened again. This is for a device whose power
+    /// was cut: its journal knows its contents better than memory does.
     pub fn abandon(&self) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             tracing::error!(
@@ -173,7 +172,7 @@ impl DirectoryCore {
         if self.lost.load(Ordering::SeqCst) { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// As [`errno()`], and takes note of a device that is gone.
+    /// Like [`errno()`], and notes if the device is gone.
     fn errno(&self, error: &DeviceError) -> Errno {
         if *error == DeviceError::Gone {
             self.abandon();
@@ -183,7 +182,7 @@ impl DirectoryCore {
 }
 
 impl CoreState {
-    /// Changes the tree, and notes how.
+    /// Changes the tree, and records the change.
     fn perform(&mut self, operation: TreeOperation) -> Result<(), Errno> {
         self.tree.apply(&operation, &mut self.transaction.freed).map_err(|contradiction| {
             tracing::error!("refused: {contradiction}");
@@ -193,7 +192,7 @@ impl CoreState {
         Ok(())
     }
 
-    /// The inode's attributes are to be written with the transaction; `data` if its data can't be read without them.
+    /// The inode's attributes must be written with the transaction; `data` if its data can't be read without them.
     fn changed(&mut self, inode: u64, data: bool) {
         let number = self.transaction.number;
         self.transaction.changed.insert(inode);
@@ -204,7 +203,7 @@ impl CoreState {
         }
     }
 
-    /// Gives the running transaction to the journal and begins the next one.
+    /// Passes the running transaction to the journal and begins the next one.
     fn seal(&mut self, journal: &Journal) {
         if self.transaction.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! The core as the kernel's FUSE speaks to it.
+//! Connects the core to the kernel's FUSE.
 //!
-//! The kernel keeps the pages of files (write-back cache): many small writes become few large requests, and the pages
-//! count against the memory of the program that touched them. Names and attributes it may keep as well, since nobody
-//! else changes them. It checks permissions itself (`default_permissions`), and keeps locks to itself.
+//! The kernel caches the pages of files (write-back cache). Many small writes become few large requests, and the pages
+//! count against the memory of the program that touched them. It may cache names and attributes too, since nothing else
+//! changes them. It checks permissions itself (`default_permissions`), and manages locks itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,16 +23,16 @@ use super::core::{
     InodeKind, NewNode, RenameMode, WriteOptions,
 };
 
-/// Nobody but the kernel changes names.
+/// Only the kernel changes names.
 const NAMES_VALID: Duration = Duration::from_secs(3600);
-/// How many blocks a file has changes behind the kernel's back, when its pages are written.
+/// The number of a file's blocks changes without the kernel's knowledge, when its pages are written.
 const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
 const MAX_BACKGROUND_REQUESTS: u16 = 256;
 const MAX_REQUEST_BYTES: u32 = 1 << 20;
 const MAX_NAME_BYTES: u32 = 255;
 const STAT_BLOCK_BYTES: u64 = 512;
-/// Entries taken at once: more than fit into a reply.
+/// Entries fetched at once: more than fit into a reply.
 const LISTED_AT_ONCE: usize = 1024;
 
 pub(super) struct FuseRequestHandler {
@@ -148,7 +148,7 @@ fn new_node(kind: InodeKind, mode: u32) -> NewNode {
     NewNode { kind, mode, uid: 0, gid: 0, device_number: 0, target: Vec::new() }
 }
 
-/// Gives a reply that must fit what the program asked for.
+/// Sends a reply that must fit the program's buffer.
 fn answer_xattr(reply: ReplyXattr, size: u32, found: Result<Vec<u8>, rustix::io::Errno>) {
     match found {
         Err(error) => reply.error(errno(error)),
@@ -167,9 +167,9 @@ impl Filesystem for FuseRequestHandler {
                 "this kernel's FUSE has no write-back cache (Linux 3.15)",
             )
         })?;
-        // Each by itself: an older kernel may lack some, and goes without.
+        // One by one: an older kernel may lack some, and runs without them.
         for flag in [
-            // Otherwise each write would ask for a file's capabilities first.
+            // Otherwise each write would first query a file's capabilities.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -232,7 +232,7 @@ impl Filesystem for FuseRequestHandler {
         let core = Arc::clone(&self.core);
         let finish = move |resized: Result<(), rustix::io::Errno>| {
             let stat = resized.and_then(|()| {
-                // Even a change of nothing would set the ctime anew.
+                // Even an empty change would update the ctime.
                 if change == AttributeChange::default() {
                     core.stat(inode.0)
                 } else {
@@ -245,7 +245,7 @@ impl Filesystem for FuseRequestHandler {
             }
         };
         match size {
-            // The size first: where it can't be had, the attributes stay as they are, too.
+            // The size first: if it can't change, the attributes stay unchanged, too.
             Some(size) => self.core.set_size(inode.0, size, Box::new(finish)),
             None => finish(Ok(())),
         }
@@ -333,7 +333,7 @@ impl Filesystem for FuseRequestHandler {
 
     fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.core.opened(inode.0);
-        // The pages stay true, since only the kernel changes the file.
+        // The cached pages stay valid, since only the kernel changes the file.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
     }
 
@@ -405,8 +405,7 @@ impl Filesystem for FuseRequestHandler {
     ) {
         let length = data.len() as u32;
         let options = WriteOptions {
-            // With the write-back cache the kernel keeps the times of what it caches, and sets them by
-            // setattr.
+            // With the write-back cache the kernel keeps the times of cached files, and sets them by setattr.
             keep_times: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             drop_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
@@ -473,8 +472,8 @@ impl Filesystem for FuseRequestHandler {
         self.core.allocate(inode.0, offset..end, allocate_mode, keep_size, later(reply));
     }
 
-    // No lseek: the kernel does not write its pages out before it asks where data is, so that an answer from here would
-    // overlook what was just written. Unasked, it takes a file for data up to its end.
+    // No lseek: the kernel does not write its pages out before it asks where data is, so an answer from here would miss
+    // recent writes. Without it, the kernel treats a file as data up to its end.
 
     fn readdir(
         &self,
@@ -570,7 +569,7 @@ impl Filesystem for FuseRequestHandler {
 const DOTS: u64 = 2;
 
 impl FuseRequestHandler {
-    /// Passes on the entries behind `offset`, until `add` says that there is no more room.
+    /// Passes on the entries after `offset`, until `add` reports that there is no more room.
     fn listing(
         &self,
         inode: u64,

@@ -1,4 +1,4 @@
-//! Mounting a FUSE directory: by the system call where that is allowed, by `fusermount3` where it is not.
+//! Mounts a FUSE directory: by the system call where that is allowed, otherwise by `fusermount3`.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::machine::mounts;
 use crate::machine::privileges::probe_privileges;
 use crate::machine::programs::find_program;
 
-/// The name behind `fuse.` in the table of mounts.
+/// The name after `fuse.` in the table of mounts.
 const SUBTYPE: &str = "underlay";
 pub(super) const HELPER: &str = "fusermount3";
 /// The variable that tells the helper where to send the connection (fuse(8)).
@@ -48,7 +48,7 @@ pub(super) fn mount(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachE
     Ok(connection.into())
 }
 
-/// The kernel trusts a FUSE less than a disk and lets it have few dirty pages; this one is a disk.
+/// The kernel trusts a FUSE file system less than a disk and allows it few dirty pages; this one is a disk.
 fn behave_like_a_disk(mount_point: &Path) {
     let Some(mount) = mounts::find(mount_point) else { return };
     let settings = format!("/sys/class/bdi/{}:{}", mount.major, mount.minor);
@@ -87,7 +87,7 @@ fn mount_as_user(mount_point: &Path, source: &str) -> Result<OwnedFd, AttachErro
         });
     }
     let child = command.spawn().map_err(|error| cannot(&format!("start {HELPER}"), error))?;
-    // All our copies of its end: if the helper dies, `receive_descriptor` must see the end of the socket.
+    // Close all our copies of its end, so that `receive_descriptor` sees the end of the socket if the helper dies.
     drop((theirs, command));
     let connection = receive_descriptor(&ours);
     let output = child.wait_with_output().map_err(|error| cannot(&format!("wait for {HELPER}"), error))?;

@@ -18,19 +18,19 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::serving::daemon::control::VolumeInfo;
 
-/// A volume that is to be shown as a directory.
+/// A volume to show as a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryConfig {
     pub mount_point: PathBuf,
-    /// How the mount calls itself.
+    /// The source name of the mount.
     pub source: String,
     /// Begins with an empty directory, and discards the volume's files.
     pub format: bool,
 }
 
-/// Threads that take requests. Two keep two cores busy; a throttled change of names may hold up one of them.
+/// Threads that accept requests. Two keep two cores busy; a throttled name change may block one of them.
 const THREADS: usize = 4;
-/// The kernel's remaining writes go out at the pace of this machine.
+/// The kernel's remaining writes proceed at this machine's own pace.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Directories in use.
@@ -40,7 +40,7 @@ pub(crate) struct ServedDirectories {
 }
 
 impl ServedDirectories {
-    /// Opens or makes the file system of each volume and mounts it. The devices are left at the immediate pace.
+    /// Opens or creates the file system of each volume and mounts it. The devices stay at the immediate pace.
     pub(crate) fn start(
         directories: &[DirectoryConfig],
         names: &[&str],
@@ -52,7 +52,7 @@ impl ServedDirectories {
             match serve(directory, device, name) {
                 Ok((core, session)) => serving.directories.push((directory.clone(), core, session)),
                 Err(error) => {
-                    // The first error is the one to tell.
+                    // The first error is the one to report.
                     let _ = serving.stop(false);
                     return Err(error);
                 }
@@ -76,14 +76,14 @@ impl ServedDirectories {
         self.directories.iter().all(|(_, _, session)| session.guard.is_finished())
     }
 
-    /// The function to call when the devices lost their power: memory then differs from them.
+    /// The function to call when the devices have lost their power: memory then differs from them.
     pub(crate) fn abandoner(&self) -> impl Fn() + Send + Sync + 'static {
         let cores: Vec<Weak<DirectoryCore>> =
             self.directories.iter().map(|(_, core, _)| Arc::downgrade(core)).collect();
         move || cores.iter().filter_map(Weak::upgrade).for_each(|core| core.abandon())
     }
 
-    /// Unmounts, and makes everything durable, unless that was `lost` with the devices' power.
+    /// Unmounts, and makes everything durable, unless a power cut of the devices `lost` it.
     pub(crate) fn stop(self, lost: bool) -> Result<(), AttachError> {
         let mut outcome = Ok(());
         for (directory, core, session) in self.directories {
@@ -95,7 +95,7 @@ impl ServedDirectories {
                 )));
             }
             if let Err(error) = unmounted {
-                // Dead but visible, it is found by `underlay clean`.
+                // Dead but visible, so that `underlay clean` finds it.
                 tracing::warn!("left mounted: {}", mounts::explain(&directory.mount_point, error));
                 std::mem::forget(session);
                 continue;
@@ -132,7 +132,7 @@ fn serve(
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
-    // The kernel keeps others out; its own requests come in the name of root.
+    // The kernel keeps other users out; its own requests come in the name of root.
     let session =
         Session::from_fd(FuseRequestHandler::new(Arc::clone(&core)), connection, SessionACL::All, config)
             .and_then(Session::spawn);

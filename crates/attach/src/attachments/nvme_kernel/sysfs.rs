@@ -1,4 +1,4 @@
-//! The kernel's controllers and namespaces, as sysfs shows them.
+//! The kernel's controllers and namespaces in sysfs.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,17 @@ const CONTROLLERS: &str = "/sys/class/nvme";
 const BLOCK_DEVICES: &str = "/sys/block";
 const SECRETS: [&str; 2] = ["dhchap_secret", "dhchap_ctrl_secret"];
 
-/// A controller by what was asked for, and by its number once the kernel has told it.
+/// A controller, identified by the requested names, and by its number once the kernel has reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SysfsController {
     pub subsystem_nqn: String,
     pub host_nqn: String,
-    /// `nvme0` is 0. Another connection may have the same names; without the number all of them are meant.
+    /// `nvme0` is 0. Another connection may have the same names; without a number, all of them are meant.
     pub instance: Option<u32>,
 }
 
 impl SysfsController {
-    /// Of the host's connections to the subsystem by TCP: `nvme0` is 0.
+    /// The numbers of the host's TCP connections to the subsystem: `nvme0` is 0.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.numbers_in(Path::new(CONTROLLERS))
     }
@@ -47,7 +47,7 @@ impl SysfsController {
             && has_line("hostnqn", &self.host_nqn)
     }
 
-    /// The kernel shows a controller's secrets to everybody, from when it is made until this.
+    /// The kernel shows a controller's secrets to every user until this is called.
     pub(super) fn hide_secrets(&self) -> io::Result<()> {
         self.hide_secrets_in(Path::new(CONTROLLERS))
     }
@@ -81,7 +81,7 @@ impl SysfsController {
         names.into_iter().map(|(name, _)| Path::new("/dev").join(name)).collect()
     }
 
-    /// The block device of a namespace, once there is one.
+    /// The block device of a namespace, once it exists.
     pub(super) fn device(&self, nsid: u32) -> Option<PathBuf> {
         let name = self.device_in(Path::new(CONTROLLERS), Path::new(BLOCK_DEVICES), nsid);
         name.map(|name| Path::new("/dev").join(name))
@@ -92,9 +92,9 @@ impl SysfsController {
         names.into_iter().find(|(_, found)| *found == nsid).map(|(name, _)| name)
     }
 
-    /// Whether a device has a path through this controller. With the kernel's multipath the device `nvme2n1` belongs to
-    /// the subsystem, and the controller `nvme5` has the hidden `nvme2c5n1`: the subsystem may have others, and the
-    /// device be another controller's alone.
+    /// Whether a device has a path through this controller. With the kernel's multipath, the device `nvme2n1` belongs
+    /// to the subsystem, and the controller `nvme5` has the hidden `nvme2c5n1`. The subsystem may have other
+    /// controllers, and the device may belong to one of these alone.
     fn leads_to(&self, controllers: &Path, device: &str) -> bool {
         let Some(instance) = self.instance else { return true };
         let controller = controllers.join(format!("nvme{instance}"));
@@ -102,7 +102,7 @@ impl SysfsController {
         controller.join(device).exists() || path.is_some_and(|path| controller.join(path).exists())
     }
 
-    /// With the kernel's multipath the device belongs to the subsystem, and each path has a hidden one beside it.
+    /// With the kernel's multipath the device belongs to the subsystem, and each path has a hidden device as well.
     fn names_in(&self, controllers: &Path, devices: &Path) -> Vec<(String, u32)> {
         let Ok(entries) = fs::read_dir(devices) else { return Vec::new() };
         let named = |entry: fs::DirEntry| {
@@ -119,17 +119,17 @@ impl SysfsController {
         entries.flatten().filter_map(named).collect()
     }
 
-    /// Disconnects, and waits until it is gone.
+    /// Disconnects, and waits until the controller is gone.
     pub(super) fn delete(&self) -> io::Result<()> {
         let deadline = Instant::now() + NAMESPACE_TIMEOUT;
         for number in self.numbers() {
             let directory = Path::new(CONTROLLERS).join(format!("nvme{number}"));
             match fs::write(directory.join("delete_controller"), "1") {
-                // Otherwise it has gone by itself meanwhile.
+                // Otherwise it has disappeared on its own meanwhile.
                 Err(error) if directory.exists() => return Err(error),
                 _ => {}
             }
-            // By its names, not its number, which may mean another controller by now.
+            // By its names, not by its number, which may refer to another controller by now.
             while self.is_at(&directory) {
                 if Instant::now() >= deadline {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not let go of it"));
@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(ours.device_in(&class, &block, 3), None);
     }
 
-    /// Two servers with the same name, as two runs at once had: the kernel puts both controllers in one subsystem and
-    /// refuses the second's namespace. The device is the first's, and must not be formatted by the second.
+    /// Two servers with the same name, as in two simultaneous runs. The kernel puts both controllers in one subsystem
+    /// and refuses the second's namespace. The device belongs to the first, and the second must not format it.
     #[test]
     fn same_names_on_other_controller_are_not_ours() {
         let sysfs = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The share of this host's CPU time that a group may use, and what it has used.
+//! The share of this host's CPU time that a group may use, and its usage.
 
 use std::fs;
 use std::io;
@@ -22,17 +22,17 @@ const MAX_PERIOD_US: u64 = 1_000_000;
 pub struct CpuShare {
     /// The CPUs that it may run on; never empty.
     pub cpus: Processors,
-    /// CPUs' worth of time. As many as `cpus` or more: all that these have, without a quota.
+    /// CPU time in CPUs. With as many as `cpus` or more, it is all their time, without a quota.
     pub quota_cpus: f64,
-    /// The quota's period, wall time, from 1 ms to 1 s: short ones keep throttling out of the tails. A quota that
-    /// would be below the kernel's least, 1 ms, gets a longer one.
+    /// The quota's period in wall time, from 1 ms to 1 s: short ones keep throttling out of the tails. If the quota
+    /// would be below the kernel's minimum, 1 ms, the period becomes longer.
     pub period: Duration,
-    /// Up to its quota, the group has these CPUs before other programs. Not where the load generator and the devices
-    /// are on them too.
+    /// Up to its quota, the group has priority over other programs on these CPUs. Must be false where they also run the
+    /// load generator and the devices.
     pub prevails: bool,
 }
 
-/// A quota as the kernel takes it: so much of each period.
+/// A quota in the kernel's form: this much of each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelQuota {
     pub(super) quota_us: u64,
@@ -40,7 +40,7 @@ pub(super) struct KernelQuota {
 }
 
 impl CpuShare {
-    /// `None`: everything that its CPUs have. They hold it without a quota, which is kinder to the tails.
+    /// `None`: all the time of its CPUs. They limit it without a quota, which is better for the tails.
     pub(super) fn quota(&self) -> Result<Option<KernelQuota>, AttachError> {
         if self.cpus.is_empty() {
             return Err(AttachError::failed("a share of CPU time has no CPUs: name one at least"));
@@ -71,10 +71,10 @@ pub struct CpuUsage {
     pub throttled: Duration,
     /// Periods in which it had something to run, while the quota was set.
     pub periods: u64,
-    /// Those in which its quota ran out.
+    /// The periods in which its quota ran out.
     pub throttled_periods: u64,
-    /// How long it had something to run and nothing of it ran (the kernel's pressure stall information), waiting for
-    /// its next period included. `None` where the kernel doesn't tell.
+    /// How long it had something to run and nothing of it ran (the kernel's pressure stall information), including
+    /// waits for its next period. `None` where the kernel doesn't report this.
     pub stalled: Option<Duration>,
 }
 
@@ -84,12 +84,12 @@ pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Res
     match (group.version(), quota) {
         (CgroupVersion::V1, None) => group.write(file, "-1"),
         (CgroupVersion::V1, Some(KernelQuota { quota_us, period_us })) => {
-            // Between the two the group has no quota or its old one, never one that the kernel refuses.
+            // In between, the group has no quota or its old one, never one that the kernel refuses.
             group.write(file, "-1")?;
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
             match group.write(file, &quota_us.to_string()) {
-                // A group above, a container's for one, allows less than this, and so holds it closer. Missing time
-                // counts as lost.
+                // A parent group, such as a container's, allows less than this, and so limits it more strictly. Missing
+                // time counts as lost.
                 Err(AttachError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => Ok(()),
                 written => written,
             }
@@ -101,7 +101,7 @@ pub(super) fn set_quota(group: &ControlGroup, quota: Option<KernelQuota>) -> Res
     }
 }
 
-/// A group's quota, which can be changed while the group is held to it.
+/// A group's quota, which can be changed while it applies.
 #[derive(Clone, Debug)]
 pub struct CpuQuota {
     directory: PathBuf,
@@ -119,15 +119,14 @@ impl CpuQuota {
         CpuQuota { directory, version, share: share.clone(), held: Arc::clone(limit_state) }
     }
 
-    /// Holds the group to another share of its CPUs; to all that they have where that is less. Nothing happens while it
-    /// is not held.
+    /// Changes the group's share of its CPUs; at most all their time. Has no effect while no quota applies.
     ///
     /// # Errors
     /// When the kernel refuses it.
     pub fn change(&self, quota_cpus: f64) -> Result<(), AttachError> {
         let mut guard = self.held.lock();
         let Some(before) = *guard else { return Ok(()) };
-        // The period as it is, unless the quota would be too small for it.
+        // The period stays the same, unless the quota would be too small for it.
         let most_cpus = self.share.cpus.len() as f64;
         let quota_cpus = quota_cpus.min(most_cpus * (1.0 - UNHELD_SHARE));
         let Some(quota) = (CpuShare { quota_cpus, ..self.share.clone() }).quota()? else { return Ok(()) };
@@ -153,20 +152,20 @@ impl CpuQuota {
     }
 }
 
-/// So much of its CPUs a group that has a quota does not get at the most: a quota of all of it would be none.
+/// A group with a quota lacks at least this share of its CPUs: a quota of all their time would be none.
 const UNHELD_SHARE: f64 = 1e-6;
 
-/// On each of its CPUs, when all of them are busy, a group that prevails weighs as much as this many programs; on one
-/// of them, when the others are idle, it weighs more. It then gets its quota beside one of them, or two. A greater
-/// weight would starve the kernel's own threads, which carry requests to our devices on the same CPUs. At 256 each got
-/// a 257th of the CPU while the system wanted it, and requests took 0.5 ms longer.
+/// If all its CPUs are busy, a group with priority weighs as much as this many programs on each of them. On one CPU,
+/// while the others are idle, it weighs more. It then gets its quota next to one or two programs. A greater weight
+/// would starve the kernel's own threads, which carry requests to our devices on the same CPUs. At 256 each got a 257th
+/// of the CPU while the system wanted it, and requests took 0.5 ms longer.
 const PROGRAMS: u64 = 8;
 
-/// Has our groups prevail over other programs that want the same CPUs, or no longer. As one group among the host's
-/// programs they would have no more of a CPU than any of these, and less on many CPUs, since the kernel divides a
-/// group's weight among the CPUs that it runs on. The weight is that of the parent, which all groups of ours share,
-/// those of other runs on this host too: it stays while they live. Where it can't be set, the system waits longer,
-/// which is counted.
+/// Gives our groups priority over other programs on the same CPUs, or withdraws it. As one group among the host's
+/// programs they would get no more of a CPU than any of these. On many CPUs they would get less, since the kernel
+/// divides a group's weight among its CPUs. The weight belongs to the parent, which all our groups share, including
+/// those of other runs on this host: it stays while they live. Where it can't be set, the system waits longer, which is
+/// counted.
 pub(super) fn prevail(group: &ControlGroup, cpus: usize, prevails: bool) {
     let weight = group.version().weight();
     if let Some(parent) = group.directory().parent() {
@@ -179,14 +178,14 @@ pub(super) fn prevail(group: &ControlGroup, cpus: usize, prevails: bool) {
         };
         let prevailing = PROGRAMS * cpus.max(1) as u64;
         set(if prevails { prevailing } else { 1 });
-        // Another run may have begun since, and had its weight taken away.
+        // Another run may have begun since, and would lose its weight.
         if !prevails && has_another_run(parent) {
             set(prevailing);
         }
     }
 }
 
-/// Whether another process that lives has groups in it; `ResourceBudget` names them `what-process-number`.
+/// Whether another living process has groups in it; `ResourceBudget` names them `what-process-number`.
 fn has_another_run(parent: &Path) -> bool {
     let groups = fs::read_dir(parent).into_iter().flatten().flatten();
     groups
@@ -198,8 +197,8 @@ fn process_of(group: &str) -> Option<u32> {
     group.rsplit('-').nth(1)?.parse().ok()
 }
 
-/// The group's usage; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the one of
-/// version 2 that has the same processes.
+/// The group's usage; in version 1 `accounting` is the group with the controller `cpuacct`. `pressure` is the group of
+/// version 2 with the same processes.
 pub(super) fn usage(
     group: &ControlGroup,
     accounting: Option<&ControlGroup>,
@@ -257,11 +256,11 @@ mod tests {
     fn quotas_are_what_the_kernel_takes() {
         assert_eq!(quota(4, 2.5, 5), Ok(Some((12_500, 5_000))));
         assert_eq!(quota(2, 1.6, 10), Ok(Some((16_000, 10_000))));
-        // All of its CPUs, and more than it has.
+        // All the time of its CPUs, and more than they have.
         assert_eq!(quota(2, 2.0, 5), Ok(None));
         assert_eq!(quota(2, 16.0, 5), Ok(None));
         assert_eq!(quota(1, f64::INFINITY, 5), Ok(None));
-        // The quota has a least length, and the period has both.
+        // The quota has a minimum, and the period has both limits.
         assert_eq!(quota(1, 0.1, 5), Ok(Some((1_000, 10_000))));
         assert_eq!(quota(1, 0.001, 5), Ok(Some((1_000, 1_000_000))));
         assert_eq!(quota(2, 1.5, 0), Ok(Some((1_500, 1_000))));

@@ -1,4 +1,4 @@
-//! One control group of ours: noted before it is made, emptied and removed when it is dropped or left behind.
+//! One of our control groups: noted before it is created, emptied and removed when it is dropped or left behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::machine::error::AttachError;
 use crate::machine::processes;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
-/// The parent of our groups that are held to CPU time, below the group that this process is in.
+/// The parent of our groups with limited CPU time, below this process's own group.
 pub(super) const PARENT: &str = "underlay";
-/// That of the others. The weight of [`PARENT`] may be that of many programs, and a client would take it from the
+/// The parent of the others. The weight of [`PARENT`] may be that of many programs, and a client would take it from the
 /// devices.
 pub(super) const PARENT_OF_OTHERS: &str = "underlay-others";
 
 /// How long a group may take to become empty and removable after its processes were killed.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A control group. Dropping it kills what is in it and removes it.
+/// A control group. Dropping it kills its processes and removes it.
 #[derive(Debug)]
 pub(super) struct ControlGroup {
     directory: PathBuf,
@@ -115,8 +115,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Kills every process in a group, until none is left or time is up; tells how many there were. This process
-/// itself is moved out instead.
+/// Kills every process in a group, until none is left or time is up; returns how many there were. This process itself
+/// is moved out instead.
 pub(crate) fn end_processes_in(directory: &Path) -> usize {
     let mut seen: BTreeSet<u32> = BTreeSet::new();
     let deadline = Instant::now() + REMOVE_LIMIT;
@@ -132,7 +132,7 @@ pub(crate) fn end_processes_in(directory: &Path) -> usize {
         {
             let _ = fs::write(parent.join("cgroup.procs"), "0");
         }
-        // Again in every round: a process may fork before its signal arrives.
+        // Repeated in every round, since a process may fork before its signal arrives.
         seen.extend(&others);
         if !others.is_empty() && (!own.is_empty() || !kill_all_of(directory)) {
             others.into_iter().for_each(|pid| kill_member(directory, pid));
@@ -141,14 +141,15 @@ pub(crate) fn end_processes_in(directory: &Path) -> usize {
     }
 }
 
-/// By the kernel, which forgets nobody and takes nobody else. False where it can't: version 1, or before Linux 5.14.
+/// Through the kernel, which misses no process and affects no other. False where it can't: version 1, or before Linux
+/// 5.14.
 fn kill_all_of(directory: &Path) -> bool {
     let kill = directory.join("cgroup.kill");
-    // Nothing is created where it is missing, in a directory that is no control group any more.
+    // If the file is missing, it is not created: the directory is no control group any more.
     fs::OpenOptions::new().write(true).open(kill).and_then(|mut file| file.write_all(b"1")).is_ok()
 }
 
-/// Only while it is a member: by the time that its number was read it may mean another process.
+/// Only while it is a member: after its number was read, it may refer to another process.
 fn kill_member(directory: &Path, pid: u32) {
     processes::signal_if(pid, Signal::KILL, || members(directory).contains(&pid));
 }
@@ -159,7 +160,8 @@ fn members(directory: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid != 0).collect()
 }
 
-/// Ends what is in a group and in groups below it, and removes them; then our parent group, if it is empty.
+/// Ends all processes in a group and the groups below it, and removes the groups; then our parent group, if it is
+/// empty.
 pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
     end_processes_in(directory);
     // The groups below first: rmdir(2) refuses a group that has any.
@@ -172,7 +174,7 @@ pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
         match fs::remove_dir(directory) {
             Ok(()) => break,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
-            // A process that was just killed may still be on its way out.
+            // A process that was just killed may still be exiting.
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
             Err(error) => {
                 let left = members(directory);
@@ -185,7 +187,7 @@ pub(crate) fn remove_group(directory: &Path) -> Result<(), AttachError> {
     }
     let is_ours = |parent: &&Path| [PARENT, PARENT_OF_OTHERS].iter().any(|own| parent.ends_with(own));
     if let Some(parent) = directory.parent().filter(is_ours) {
-        // Another budget may be in it.
+        // Another budget may use it.
         let _ = fs::remove_dir(parent);
     }
     Ok(())

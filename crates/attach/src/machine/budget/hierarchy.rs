@@ -1,5 +1,5 @@
-//! Where this host keeps its control groups, and where below them we may make ours. Each controller is looked for by
-//! itself: a hybrid host has some of them in version 1 and others in version 2.
+//! Where this host keeps its control groups, and where below them we may create ours. Each controller is looked up
+//! separately: a hybrid host has some in version 1 and others in version 2.
 
 use std::fs;
 use std::io;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::machine::missing::MissingCapability;
 use underlay_files::mountinfo::{self, Mount};
 
-/// How often making a group is tried again. A process that removes a parent's last group removes the parent, too,
-/// perhaps just before another uses it.
+/// How often creating a group is retried. A process that removes a parent's last group removes the parent, too, perhaps
+/// just before another uses it.
 pub(super) const PARENT_ATTEMPTS: u32 = 20;
 
-/// Of a group of version 2.
+/// In a group of version 2.
 pub(super) const PRESSURE_FILE: &str = "cpu.pressure";
-/// Files that a new group takes over from the one above it, in version 1.
+/// Files that a new group inherits from its parent, in version 1.
 const CPUSET_FILES: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl CgroupVersion {
         }
     }
 
-    /// Lines of a name and a number, `oom_kill` among them.
+    /// A file with lines of a name and a number, including `oom_kill`.
     pub(super) fn oom_file(self) -> &'static str {
         match self {
             CgroupVersion::V1 => "memory.oom_control",
@@ -61,7 +61,7 @@ impl CgroupVersion {
         }
     }
 
-    /// A group's weight against its siblings where all of them want a CPU, and a single program's weight there.
+    /// A group's weight against its siblings when all of them want a CPU, and the weight of a single program there.
     pub(super) fn weight(self) -> GroupWeight {
         match self {
             CgroupVersion::V1 => GroupWeight { file: "cpu.shares", of_a_program: 1024, largest: 1 << 18 },
@@ -70,7 +70,7 @@ impl CgroupVersion {
     }
 }
 
-/// How a version takes the weight of a group.
+/// The form in which a version accepts a group's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupWeight {
     pub(super) file: &'static str,
@@ -85,10 +85,10 @@ pub(super) enum CgroupController {
     /// Counts CPU time in version 1; version 2 counts it in every group.
     Cpuacct,
     Cpuset,
-    /// Limits nothing. A loop device serves the requests of each group that has it by a worker of its own, and flushes
-    /// by another one: without it, what comes behind a flush waits for it.
+    /// Limits nothing. A loop device has a separate worker for the requests of each group, and another one for its
+    /// flushes. Without this, requests after a flush wait for it.
     Io,
-    /// No controller but an account of stalls, which groups of version 2 always have.
+    /// Not a controller but a counter of stalls, which groups of version 2 always have.
     Pressure,
 }
 
@@ -112,8 +112,8 @@ impl CgroupController {
         }
     }
 
-    /// The affinity of processes holds them to their CPUs as well, what they wait is only counted, and reads that wait
-    /// for a flush are late but right.
+    /// The affinity of processes also limits them to their CPUs, their waits are only counted, and reads that wait for
+    /// a flush are late but correct.
     pub(super) fn is_optional(self) -> bool {
         matches!(self, CgroupController::Cpuset | CgroupController::Io | CgroupController::Pressure)
     }
@@ -133,11 +133,11 @@ impl CgroupController {
     }
 }
 
-/// A hierarchy of control groups with some of the controllers that we want.
+/// A hierarchy of control groups with some of the needed controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CgroupHierarchy {
     pub(super) version: CgroupVersion,
-    /// Those that our groups in it are for.
+    /// The controllers that our groups in it are for.
     pub(super) controllers: Vec<CgroupController>,
     /// Where it is mounted.
     mount_point: PathBuf,
@@ -145,16 +145,16 @@ pub(super) struct CgroupHierarchy {
     own: PathBuf,
 }
 
-/// The group that ours are made in.
+/// The group that contains ours.
 #[derive(Debug)]
 pub(super) struct ParentGroup {
     pub(super) directory: PathBuf,
-    /// Those that the groups in it really have.
+    /// The controllers that the groups in it actually have.
     pub(super) controllers: Vec<CgroupController>,
 }
 
-/// The hierarchies of this host that have the `wanted` controllers; `root` stands for `/`, so that tests can bring
-/// their own `/proc` and `/sys`.
+/// The hierarchies of this host with the `wanted` controllers. `root` stands for `/`, so that tests can supply their
+/// own `/proc` and `/sys`.
 pub(super) fn find(
     root: &Path,
     wanted: &[CgroupController],
@@ -211,7 +211,7 @@ impl HostGroups {
         let (group, mount) = own_group(&self.own, None).zip(self.mounted.iter().find(is_v2))?;
         let found = CgroupHierarchy::new(root, CgroupVersion::V2, controller, mount, &group);
         let is_there = match controller {
-            // A user without root could make the group and not move processes into it.
+            // A user without root could create the group but not move processes into it.
             CgroupController::Pressure => {
                 found.mount_point.join(PRESSURE_FILE).exists() && rustix::process::geteuid().is_root()
             }
@@ -239,7 +239,7 @@ impl CgroupHierarchy {
         CgroupHierarchy { version, controllers: vec![controller], mount_point, own }
     }
 
-    /// Whether a budget can do without groups in it.
+    /// Whether a budget works without groups in it.
     pub(super) fn is_optional(&self) -> bool {
         self.controllers.iter().all(|controller| controller.is_optional())
     }
@@ -247,8 +247,8 @@ impl CgroupHierarchy {
     /// Makes our parent group, as near to this process's own group as the kernel allows.
     pub(super) fn make_parent(&self, name: &str) -> Result<ParentGroup, MissingCapability> {
         let mut last_error = String::new();
-        // A v2 group with processes may not have groups with controllers below it, so ours is put beside it, or
-        // further up. Version 1 has no such rule.
+        // A v2 group with processes may not have groups with controllers below it, so ours goes next to it, or further
+        // up. Version 1 has no such rule.
         for place in self.own.ancestors().take_while(|place| place.starts_with(&self.mount_point)) {
             for _ in 0..PARENT_ATTEMPTS {
                 match self.try_parent(place, name) {
@@ -276,11 +276,11 @@ impl CgroupHierarchy {
         ))
     }
 
-    /// Kernels can have the controller `cpu` without quotas.
+    /// A kernel can have the controller `cpu` without quotas.
     fn with_quotas(&self, parent: ParentGroup) -> Result<ParentGroup, MissingCapability> {
         let wanted = parent.controllers.contains(&CgroupController::Cpu);
         if wanted && !parent.directory.join(self.version.quota_file()).exists() {
-            // Another budget may be in it.
+            // Another budget may use it.
             let _ = fs::remove_dir(&parent.directory);
             return Err(MissingCapability::new(
                 format!("quotas of CPU time ({})", self.version.quota_file()),
@@ -296,7 +296,7 @@ impl CgroupHierarchy {
             enable(place, &self.controllers)?;
         }
         match fs::create_dir(&directory) {
-            // Perhaps another user has just made it: then we need the right to write there.
+            // Perhaps another user has just created it: then we need the right to write there.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 rustix::fs::access(&directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
             }
@@ -307,7 +307,7 @@ impl CgroupHierarchy {
             CgroupVersion::V2 => controllers = enable(&directory, &self.controllers)?,
             CgroupVersion::V1 => {
                 let hierarchical = directory.join("memory.use_hierarchy");
-                // Kernels from 5.11 on are always hierarchical and may lack the file or refuse to write it.
+                // Kernels from 5.11 on are always hierarchical, and may lack the file or refuse the write.
                 if read_number(&hierarchical) == Some(0) {
                     fs::write(&hierarchical, "1")?;
                 }
@@ -320,8 +320,8 @@ impl CgroupHierarchy {
     }
 }
 
-/// Lets the groups below `group` have these controllers and returns those that they have: all but perhaps optional
-/// ones.
+/// Enables these controllers for the groups below `group`, and returns those that they have: all, except perhaps
+/// optional ones.
 fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<CgroupController>> {
     let control = group.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&control)?;
@@ -346,7 +346,7 @@ fn enable(group: &Path, controllers: &[CgroupController]) -> io::Result<Vec<Cgro
     Ok(active.into_iter().chain(required.iter().copied()).chain(optional).collect())
 }
 
-/// A new group of version 1 has no CPUs and no memory nodes, and may not have processes until it has both.
+/// A new group of version 1 has no CPUs and no memory nodes, and can't have processes until it has both.
 pub(super) fn inherit_cpuset(from: &Path, to: &Path) -> io::Result<()> {
     for file in CPUSET_FILES {
         let above = fs::read_to_string(from.join(file))?;
@@ -355,7 +355,7 @@ pub(super) fn inherit_cpuset(from: &Path, to: &Path) -> io::Result<()> {
             continue;
         }
         match fs::write(to.join(file), above.trim()) {
-            // Groups below it still use more than this: what it has suffices them.
+            // Groups below it still use more than this: its present set is enough for them.
             Err(_) if !own.trim().is_empty() => {}
             written => written?,
         }
@@ -372,7 +372,7 @@ fn offers(group: &Path, controller: CgroupController) -> bool {
     controllers.split_ascii_whitespace().any(|name| name == controller.name())
 }
 
-/// A v1 hierarchy tells its controllers in its mount options only.
+/// A v1 hierarchy lists its controllers only in its mount options.
 fn is_v1_with(mount: &Mount, mounts_table: &str, controller: CgroupController) -> bool {
     let place = mount.mount_point.to_string_lossy();
     mount.filesystem == "cgroup"
@@ -403,7 +403,7 @@ pub(super) fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The number behind `name` in a file of names and numbers.
+/// The number after `name` in a file of names and numbers.
 pub(super) fn read_field(path: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| {

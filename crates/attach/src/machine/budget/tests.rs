@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::machine::processors::Processors;
 
-/// A host as `/proc` and `/sys` show it, made of plain files. A real kernel fills a new group with files;
-/// these hosts accept that they are made by writing.
+/// A host's `/proc` and `/sys`, made of plain files. A real kernel fills a new group with files; these hosts let them
+/// be created by writing.
 struct FakeHost {
     root: tempfile::TempDir,
     registry: ResourceRegistry,
@@ -23,7 +23,7 @@ impl FakeHost {
         FakeHost { root, registry }
     }
 
-    /// With hierarchies of version 1, each with the controllers of one of these names.
+    /// With hierarchies of version 1, one per element, each with the controllers named there.
     fn with_version_1(hierarchies: &[&str]) -> FakeHost {
         let lines =
             |line: &dyn Fn(&str) -> String| hierarchies.iter().map(|name| line(name)).collect::<String>();
@@ -71,7 +71,7 @@ impl FakeHost {
         hierarchy::find(self.root.path(), &[CgroupController::Memory]).map(|mut found| found.remove(0))
     }
 
-    /// Takes the fake files out, as a kernel would, and then the budget.
+    /// Removes the fake files, as a kernel would, and then the budget.
     fn remove(&self, mut budget: ResourceBudget) {
         for directory in budget.directories() {
             for entry in fs::read_dir(directory).unwrap().flatten() {
@@ -83,7 +83,7 @@ impl FakeHost {
             assert!(!directory.exists(), "{}", directory.display());
         }
         budget.remove().unwrap();
-        // When nothing is outstanding, the journal goes.
+        // When nothing is outstanding, the journal is removed.
         assert_eq!(fs::read_dir(self.path("run")).unwrap().count(), 0);
     }
 }
@@ -92,7 +92,7 @@ fn memory(memory_bytes: u64) -> GroupLimits {
     GroupLimits { memory_bytes, cpu: None }
 }
 
-/// So much of the time of the CPUs 0 to 3, in periods of 10 ms.
+/// This much of the time of the CPUs 0 to 3, in periods of 10 ms.
 fn cpu(quota_cpus: f64) -> GroupLimits {
     let share =
         CpuShare { cpus: (0..4).collect(), quota_cpus, period: Duration::from_millis(10), prevails: true };
@@ -110,11 +110,11 @@ fn version_1_below_the_own_group() {
     let budget = host.create(&memory(512 << 20)).unwrap();
     assert_eq!((budget.enforced_by(), budget.cpu_enforced_by()), ("cgroup v1", None));
     let [directory] = budget.directories()[..] else { panic!("{:?}", budget.directories()) };
-    // Not held to CPU time, and so not below the parent whose weight may be that of many programs.
+    // CPU time is not limited, so it is not below the parent whose weight may be that of many programs.
     assert!(directory.starts_with(group.join("underlay-others")), "{directory:?}");
     assert!(directory.file_name().unwrap().to_str().unwrap().starts_with("cell_1_a-"));
     assert_eq!(read(directory, "memory.limit_in_bytes"), "536870912");
-    // This host accounts no swap.
+    // This host does not count swap.
     assert!(!directory.join("memory.memsw.limit_in_bytes").exists());
     fs::write(directory.join("memory.usage_in_bytes"), "4096\n").unwrap();
     fs::write(directory.join("memory.max_usage_in_bytes"), "8192\n").unwrap();
@@ -143,7 +143,7 @@ fn version_1_with_a_hierarchy_for_each_controller() {
         assert!(directory.starts_with(host.path(&format!("sys/fs/cgroup/{place}/jobs/one/underlay"))));
         assert_eq!(file, directory.join("cgroup.procs"));
     }
-    // A set without CPUs or memory would take no processes, and one within a parent without them can't have any.
+    // A set without CPUs or memory accepts no processes, and one below a parent without them can't have any.
     assert_eq!((read(cpuset, "cpuset.cpus"), read(cpuset, "cpuset.mems")), ("0-3".into(), "0-1".into()));
     let parent = cpuset.parent().unwrap();
     assert_eq!((read(parent, "cpuset.cpus"), read(parent, "cpuset.mems")), ("0-7".into(), "0-1".into()));
@@ -173,7 +173,7 @@ fn version_1_with_a_hierarchy_for_each_controller() {
     host.remove(budget);
 }
 
-/// CPUs that turn out to be slower are made up for while the group is held, and never afterwards.
+/// Slower CPUs are compensated for while the group is limited, and never afterwards.
 #[test]
 fn quota_change_waits_until_held() {
     let host = FakeHost::with_version_1(&["cpu,cpuacct", "memory"]);
@@ -210,7 +210,7 @@ fn version_1_with_controllers_mounted_together() {
         (read(cpu, "cpu.cfs_quota_us"), read(cpu, "cpu.cfs_period_us")),
         ("5000".into(), "10000".into())
     );
-    // Of a group that was never throttled, on a kernel that tells nothing more.
+    // For a group that was never throttled, on a kernel that reports nothing more.
     fs::write(cpu.join("cpuacct.usage"), "7\n").unwrap();
     assert_eq!(budget.cpu_usage(), Some(CpuUsage { used: Duration::from_nanos(7), ..CpuUsage::default() }));
     host.remove(budget);
@@ -220,7 +220,7 @@ fn version_1_with_controllers_mounted_together() {
 fn version_2_ascends_to_group_with_controller() {
     let host = FakeHost::with_version_2("/user.slice/a.scope");
     host.file("sys/fs/cgroup/user.slice/cgroup.subtree_control", "memory");
-    // A directory in its place stands for a kernel that refuses the write.
+    // A directory at its path stands for a kernel that refuses the write.
     fs::create_dir_all(host.path("sys/fs/cgroup/user.slice/a.scope/cgroup.subtree_control")).unwrap();
     host.file("sys/fs/cgroup/user.slice/underlay-others/cgroup.subtree_control", "");
     let budget = host.create(&memory(1 << 30)).unwrap();
@@ -268,7 +268,7 @@ fn version_2_has_all_controllers_in_one_group() {
     assert_eq!(budget.cpu_usage(), Some(used));
     let parent = host.path("sys/fs/cgroup/underlay");
     assert_eq!(read(&parent, "cpu.weight"), "3200");
-    // Another run on this host holds its servers: this process's parent lives. One that was killed does not.
+    // Another run on this host holds its servers: this process's parent is alive. A killed run does not.
     let another = parent.join(format!("rocksdb-0-{}-1", std::os::unix::process::parent_id()));
     let killed = parent.join(format!("rocksdb-0-{}-1", u32::MAX));
     for directory in [&another, &killed] {
@@ -353,7 +353,7 @@ fn hybrid_host_uses_controllers_in_their_hierarchies() {
     host.remove(budget);
 }
 
-/// A loop device serves them by a worker of their own, so that they do not wait for others' flushes.
+/// A loop device serves them with a separate worker, so that they do not wait for others' flushes.
 #[test]
 fn programs_get_own_io_group_if_supported() {
     let host = FakeHost::with_version_1(&["blkio", "memory"]);
@@ -394,7 +394,7 @@ fn missing_controller_is_named_with_remedy() {
     let bare = FakeHost::new("", "", "");
     assert!(bare.hierarchy().is_err());
 
-    // Memory can be had, and CPU time can't: then nothing is made.
+    // Memory is available, and CPU time isn't: then nothing is created.
     for (host, lacking) in [
         (FakeHost::with_version_1(&["cpuset", "memory"]), "`cpu`"),
         (FakeHost::with_version_1(&["cpu", "memory"]), "`cpuacct`"),
@@ -427,14 +427,14 @@ fn host_without_group_permission_has_remedy() {
     assert!(missing.remedy.contains("root") && missing.what.contains("memory"), "{missing}");
 }
 
-/// On this machine itself: the page cache of what a process reads counts, and stays within the budget.
+/// On this machine itself: the page cache of a process's reads counts, and stays within the budget.
 #[test]
 fn real_memory_budget_limits_page_cache() {
     if let Err(missing) = probe() {
         assert!(std::env::var_os("CI").is_none(), "{missing}");
         return eprintln!("SKIPPED: {missing}");
     }
-    // Beside the test program, which lies on a disk: a memory filesystem has no cache to hold.
+    // Next to the test program, which is on a disk: a memory file system has no cache to limit.
     let program = std::env::current_exe().unwrap();
     let keep = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
     let registry = ResourceRegistry::open_at(&keep.path().join("run")).unwrap();
@@ -464,7 +464,7 @@ fn real_memory_budget_limits_page_cache() {
     assert!(registry.leftovers().is_empty());
 }
 
-/// A shell that joins the groups and then does nothing but count. It ends with its group.
+/// A shell that joins the groups and then only counts. It ends with its group.
 fn busy_loop(budget: &ResourceBudget) -> Child {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"for file; do echo 0 > "$file" || exit 1; done; while :; do :; done"#, "sh"]);
@@ -484,7 +484,7 @@ fn wait_until(budget: &ResourceBudget, enough: impl Fn(CpuUsage) -> bool) -> Cpu
     }
 }
 
-/// On this machine itself. Both bounds hold however busy the host is: others can only take time away.
+/// On this machine itself. Both bounds hold however busy the host is, since others can only take time away.
 #[test]
 fn real_quota_limits_busy_loop() {
     if let Err(missing) = probe().and_then(|_| probe_cpu()) {
@@ -499,7 +499,7 @@ fn real_quota_limits_busy_loop() {
     let limits = GroupLimits { memory_bytes: 64 << 20, cpu: Some(share) };
     let mut budget = ResourceBudget::create("test", &limits, &registry).unwrap();
     let mut child = busy_loop(&budget);
-    // Without the quota first, as a system starts.
+    // Without the quota first, like a starting system.
     let started = wait_until(&budget, |usage| usage.used > Duration::from_millis(20));
     assert_eq!(started.throttled_periods, 0);
     if probe_cpu().unwrap().contains("with CPU sets") {
@@ -510,11 +510,11 @@ fn real_quota_limits_busy_loop() {
     budget.hold_cpu().unwrap();
     let (before, begun) = (budget.cpu_usage().unwrap(), Instant::now());
     let throttled = wait_until(&budget, |usage| usage.throttled_periods >= before.throttled_periods + 50);
-    // 50 throttled periods are a second at least, so that what a quota lets through at its edges hardly counts.
+    // 50 throttled periods are at least a second, so the excess of a quota at its edges hardly matters.
     let (used, wall) = (throttled.used - before.used, begun.elapsed());
     assert!(used.as_secs_f64() < 0.6 * wall.as_secs_f64(), "{used:?} of {wall:?}");
     assert!(throttled.throttled > before.throttled && throttled.periods > before.periods, "{throttled:?}");
-    // While it waits for a period it has something to run, and nothing of it runs.
+    // While it waits for a period it has something to run, but nothing runs.
     assert!(throttled.stalled.is_none_or(|stalled| stalled > Duration::ZERO), "{throttled:?}");
 
     budget.release_cpu().unwrap();

@@ -12,23 +12,23 @@ use underlay_storage::medium::ModelOperation;
 
 use super::native_aio::{AioCompletion, AioRing};
 
-/// A disk that is probed by direct I/O, in real time.
+/// A disk that is probed with direct I/O, in wall time.
 pub struct ProbedDisk {
     file: File,
     name: String,
     span_bytes: u64,
     may_write: bool,
-    /// Of a modelled device in slow motion: all times are divided by it.
+    /// The slow-motion factor of a modelled device: all times are divided by it.
     dilation: f64,
     stop: Arc<AtomicBool>,
 }
 
-/// The prober spends so much of its time on the CPU that the device may be waiting for it.
+/// If the prober spends this share of its time on the CPU, the device may be waiting for it.
 const SATURATED_SHARE: f64 = 0.9;
 const REST_STEP: Duration = Duration::from_millis(20);
 
 impl ProbedDisk {
-    /// `file` was opened for direct I/O; `name` is for messages. A raised `stop` ends a load early.
+    /// `file` was opened for direct I/O; `name` is for messages. Raising `stop` ends a load early.
     pub fn new(
         file: File,
         name: impl Into<String>,
@@ -39,7 +39,7 @@ impl ProbedDisk {
         ProbedDisk { file, name: name.into(), span_bytes, may_write, dilation: 1.0, stop }
     }
 
-    /// How many times slower the device runs than what it stands for.
+    /// How many times slower the device runs than the one it stands for.
     pub fn slow_down(&mut self, dilation: f64) {
         self.dilation = dilation;
     }
@@ -61,12 +61,13 @@ impl ProbedDisk {
         Ok(began.elapsed())
     }
 
-    /// Of our time, in the device's nanoseconds.
+    /// Converts wall time to the device's nanoseconds.
     fn ns(&self, span: Duration) -> u64 {
         (span.as_nanos() as f64 / self.dilation) as u64
     }
 
-    /// Writes the span once from its start to its end, and ends early after `longest`: the bytes that were written.
+    /// Writes the span once from its start to its end, and stops early after `longest`. Returns the number of bytes
+    /// written.
     ///
     /// # Errors
     /// As `run`.
@@ -202,7 +203,7 @@ impl ProbeTarget for ProbedDisk {
         }
         let elapsed = began.elapsed().as_secs_f64().max(1e-9);
         sample.saturated = (thread_cpu() - cpu_before).as_secs_f64() / elapsed > SATURATED_SHARE;
-        // A load that ends by its number ends with its last answer.
+        // A load that is limited by its number of requests ends with its last answer.
         let ended_at = if sample.requests >= load.most_requests { last } else { deadline };
         sample.duration_s = ended_at.saturating_duration_since(measure_from).as_secs_f64() / self.dilation;
         Ok(sample)
@@ -225,7 +226,7 @@ impl ProbeTarget for ProbedDisk {
     }
 }
 
-/// Which block comes next.
+/// Chooses the next block.
 struct BlockOrder {
     state: u64,
     blocks: u64,

@@ -1,6 +1,6 @@
 //! Linux's native asynchronous I/O: many direct requests in flight from one thread.
 //!
-//! Not io_uring, which containers commonly forbid: what is profiled is often somebody's production machine.
+//! Not io_uring, which containers often forbid: probes often run on production machines.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -35,7 +35,7 @@ struct AioEvent {
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 
-/// Alignment that every device is content with.
+/// An alignment that every device accepts.
 const ALIGNMENT: usize = 4096;
 
 /// Requests in flight on one file, each with its own slot and buffer.
@@ -49,14 +49,14 @@ pub(super) struct AioRing<'a> {
     events: Vec<AioEvent>,
 }
 
-/// The end of a request: its slot, and the bytes moved.
+/// A completed request: its slot, and the bytes moved.
 pub(super) struct AioCompletion {
     pub slot: usize,
     pub result: io::Result<usize>,
 }
 
 impl<'a> AioRing<'a> {
-    /// With `slots` buffers of `slot_bytes`, filled with bytes that do not compress.
+    /// With `slots` buffers of `slot_bytes`, filled with incompressible bytes.
     pub(super) fn new(file: BorrowedFd<'a>, slots: usize, slot_bytes: usize) -> io::Result<AioRing<'a>> {
         let layout = std::alloc::Layout::from_size_align(slots.max(1) * slot_bytes.max(1), ALIGNMENT)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -88,7 +88,7 @@ impl<'a> AioRing<'a> {
     fn fill(&self) {
         // Some devices compress or deduplicate: with zeros they would look faster than with real data.
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
-        // SAFETY: the allocation is as long as its layout and is nobody else's; nothing is in flight yet.
+        // SAFETY: the allocation is as long as its layout and belongs to this ring alone; nothing is in flight yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.buffers, self.layout.size()) };
         for word in bytes.chunks_mut(8) {
             // Marsaglia's xorshift.

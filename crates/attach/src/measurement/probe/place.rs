@@ -1,4 +1,4 @@
-//! The user's device or file to probe: found, refused where probing would do harm, and opened for direct I/O.
+//! The user's device or file to probe: found, refused where probing would do damage, and opened for direct I/O.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
@@ -16,17 +16,17 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::undo::registry::{OwnedResource, RegistryNote, ResourceRegistry};
 
-/// How a place is to be probed.
+/// How to probe a place.
 #[derive(Clone, Debug)]
 pub struct ProbeSettings {
     pub path: PathBuf,
-    /// Of a device or file this many bytes from its start; in a directory the size of the test file.
+    /// For a device or file, this many bytes from its start; in a directory, the size of the test file.
     pub size_bytes: Option<u64>,
     /// The device or the file may be overwritten.
     pub destroy: bool,
-    /// Of the test file, when no size is given.
+    /// The size of the test file when none is given.
     pub default_file_bytes: u64,
-    /// Laying out the test file ends after this, with what there is by then.
+    /// Laying out the test file stops after this, with the bytes written by then.
     pub longest_layout: Duration,
 }
 
@@ -35,9 +35,9 @@ pub struct ProbeSettings {
 pub struct PlaceFacts {
     /// `directory`, `file` or `block device`.
     pub what: &'static str,
-    /// The maker's name of the device, where the kernel tells.
+    /// The maker's name of the device, if the kernel reports it.
     pub model: Option<String>,
-    /// Of the device that it lies on.
+    /// The capacity of the underlying device.
     pub capacity_bytes: u64,
     pub filesystem: Option<String>,
     /// `6.12.1`
@@ -54,7 +54,7 @@ pub struct ProbePlace {
     _test_file: Option<TestFile>,
 }
 
-/// The file that is probed in a directory, which goes when this is dropped.
+/// The file that is probed in a directory; dropping this removes it.
 struct TestFile {
     path: PathBuf,
     registry: ResourceRegistry,
@@ -72,9 +72,9 @@ impl Drop for TestFile {
     }
 }
 
-/// A test file takes no more than this share of what is free.
+/// A test file takes at most this share of the free space.
 const FREE_SHARE: u64 = 4;
-/// Less than this shows caches and nothing else.
+/// A smaller size shows only caches.
 const MIN_BYTES: u64 = 16 << 20;
 const ALIGNMENT: u64 = 1 << 20;
 
@@ -95,7 +95,7 @@ fn refused(path: &Path, problem: impl std::fmt::Display) -> PlaceError {
 }
 
 impl ProbePlace {
-    /// Finds and opens it. In a directory a test file is made and laid out, which is reported to `progress`.
+    /// Finds and opens it. In a directory a test file is created and laid out, which is reported to `progress`.
     ///
     /// # Errors
     /// When it is not there, can't be opened, is in use, or holds something that would be overwritten.
@@ -131,7 +131,7 @@ impl ProbePlace {
         stop: &Arc<AtomicBool>,
         progress: &mut dyn FnMut(&str),
     ) -> Result<ProbePlace, PlaceError> {
-        // Mount points are compared with it below, and those are without links.
+        // Mount points are compared with it below, and their paths have no links.
         let directory = wanted.path.canonicalize().map_err(|error| refused(&wanted.path, error))?;
         let space = rustix::fs::statvfs(&directory)
             .map_err(|errno| refused(&directory, std::io::Error::from(errno)))?;
@@ -148,7 +148,7 @@ impl ProbePlace {
             Some(bytes) => bytes,
             None => wanted.default_file_bytes.min(free_bytes / FREE_SHARE),
         };
-        // Direct I/O has to end on a block of the device.
+        // Direct I/O must end on a block boundary of the device.
         let size_bytes = size_bytes / ALIGNMENT * ALIGNMENT;
         if size_bytes < MIN_BYTES {
             return Err(refused(
@@ -159,7 +159,7 @@ impl ProbePlace {
             ));
         }
         let path = directory.join(underlay_files::unique_name("underlay-probe"));
-        // Noted before it is made: after a crash in between somebody still knows of it.
+        // Noted before it is created, so that it is on record after a crash in between.
         let note = registry.note(OwnedResource::File { path: path.clone() })?;
         let test_file = TestFile { path: path.clone(), registry: registry.clone(), note: Some(note) };
         let file = OpenOptions::new()
@@ -179,7 +179,7 @@ impl ProbePlace {
                 "so slow that not even 16 MiB could be written: give it more --time",
             ));
         }
-        // Of the mount points above it the innermost one counts.
+        // Among the mount points above it, the innermost one counts.
         let mount = mounts::all()
             .into_iter()
             .filter(|mount| directory.starts_with(&mount.mount_point))
@@ -229,7 +229,7 @@ impl ProbePlace {
         options.read(true).write(wanted.destroy).custom_flags(libc::O_DIRECT);
         if wanted.destroy {
             refuse_what_is_held(path)?;
-            // Nobody else can mount it, or use it otherwise, while it is open like this.
+            // While it is open like this, nothing else can mount or use it.
             options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
         }
         let file = options.open(path).map_err(|error| match error.raw_os_error() {
@@ -252,7 +252,7 @@ impl ProbePlace {
     }
 }
 
-/// Probing would destroy its known contents.
+/// Refuses a place if probing would destroy its known contents.
 fn refuse_what_is_held(path: &Path) -> Result<(), PlaceError> {
     let mut file = File::open(path).map_err(|error| refused(path, error))?;
     let length_bytes = file.seek(SeekFrom::End(0)).map_err(|error| refused(path, error))?;
@@ -296,7 +296,7 @@ fn explain_missing_direct_io(error: &std::io::Error) -> String {
     }
 }
 
-/// The kernel's facts about the device with this number, or the disk that the partition is on.
+/// The kernel's facts about the device with this number, or about the disk of this partition.
 fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
@@ -309,7 +309,7 @@ fn device_facts(number: u64, capacity_bytes: u64) -> PlaceFacts {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         (!text.is_empty()).then_some(text)
     };
-    // The kernel counts in sectors of 512 bytes, regardless of the device's.
+    // The kernel counts in sectors of 512 bytes, regardless of the device.
     let disk_bytes =
         read("size").and_then(|sectors| sectors.parse::<u64>().ok()).map(|sectors| sectors * 512);
     PlaceFacts {

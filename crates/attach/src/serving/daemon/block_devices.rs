@@ -1,4 +1,4 @@
-//! The daemon of volumes that are block devices by themselves.
+//! The daemon of volumes that are themselves block devices.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts;
 use crate::serving::ublk::UblkDisks;
 
-/// Serves them until told to end, or until all are stopped.
+/// Serves them until shutdown, or until all are stopped.
 pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), AttachError> {
     let names: Vec<&str> = config.stack.volumes.iter().map(|volume| volume.name.as_str()).collect();
     let doors = RequestMeters::new(stack);
@@ -22,14 +22,14 @@ pub(super) fn serve(config: &DaemonConfig, stack: &Arc<Stack>) -> Result<(), Att
     let serving =
         UblkDisks::start(&config.export, devices.map(|((name, device), turns)| (name, device, turns)))?;
 
-    // The file system on the device learns of a power cut by the errors of the device.
+    // The file system on the device notices a power cut by the device's errors.
     obey(config, stack, doors, volumes, || {}, || serving.is_over())?;
-    // A fault ends with its storage. Without power the devices stay as they are: all is written that will be.
+    // A fault ends with its storage. Devices without power stay as they are: nothing more will be written.
     stack.clear_all_faults();
     let is_dark = stack.faults().iter().any(|device| !device.powered);
     stack.set_pace(PacingMode::Immediate);
     let nodes = serving.nodes();
-    // Under a file system they stay, dead once this process has ended: so `underlay clean` finds both.
+    // Under a file system they stay, dead once this process has ended, so that `underlay clean` finds both.
     let in_use = mounts::all().into_iter().find(|mount| nodes.contains(&mount.source));
     match in_use {
         Some(mount) => tracing::warn!("left: {} is still mounted", mount.mount_point.display()),

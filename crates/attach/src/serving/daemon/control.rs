@@ -3,7 +3,7 @@
 //! | command | reply | meaning |
 //! | --- | --- | --- |
 //! | `{"command":"ping"}` | `{"reply":"pong","volumes":[{"name":"data","capacity_bytes":1073741824}]}` | it serves |
-//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in force once everything in flight has completed; `"modelled"` goes back |
+//! | `{"command":"set-pace","pace":"immediate"}` | `{"reply":"done"}` | in effect once everything in flight has completed; `"modelled"` goes back |
 //! | `{"command":"begin-measurement","interval_s":1.0}` | `{"reply":"done"}` | counters are cleared; the interval is in modelled seconds, 0.001 to 86400 |
 //! | `{"command":"end-measurement"}` | `{"reply":"activity","devices":[…]}` | one `DeviceActivity` a device |
 //! | `{"command":"glance"}` | `{"reply":"glance","devices":[…]}` | one `DeviceGlance` a device: running totals; counting goes on |
@@ -17,8 +17,8 @@
 //! | the same with `"by":"study"` | the same | the record says that the study asked for it; without, that it was done by hand |
 //! | `{"command":"layers"}` | `{"reply":"layers","layers":[…]}` | one `LayerActivity` for each layer that counts or keeps something |
 //! | `{"command":"path-times"}` | `{"reply":"path-times","volumes":[…]}` | one `VolumeTimes` a volume: running totals of what requests took |
-//! | `{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}` | `{"reply":"done"}` | requests are dated back by this from now on, by this machine's clock |
-//! | `{"command":"delay-answers","delay_us":300.0}` | `{"reply":"done"}` | for tests: answers go out so much later, after everything was counted; 0 ends it |
+//! | `{"command":"set-path","path":{"fixed_us":30.0,"mib_us":200.0}}` | `{"reply":"done"}` | requests are backdated by this from now on, in wall time |
+//! | `{"command":"delay-answers","delay_us":300.0}` | `{"reply":"done"}` | for tests: answers go out this much later, after everything was counted; 0 ends it |
 //! | `{"command":"shutdown"}` | `{"reply":"done"}` | the daemon flushes, unmounts its export and ends |
 //!
 //! A line that can't be parsed gets `{"reply":"failed","problem":"…"}` and the connection goes on; only a line of more
@@ -44,7 +44,7 @@ pub const MAX_LINE_BYTES: u64 = 4096;
 /// A connection to a daemon's control socket.
 pub(crate) type DaemonConnection = Connection<DaemonCommand, DaemonReply>;
 
-/// Dating back by more would say that a busy moment was this machine's nature.
+/// Backdating by more would treat a busy moment as a property of this machine.
 pub(crate) const MAX_PATH_US: f64 = 250.0;
 pub(crate) const MAX_MIB_US: f64 = 1000.0;
 
@@ -113,7 +113,7 @@ pub enum DaemonCommand {
     Shutdown,
 }
 
-/// A volume as the daemon serves it.
+/// A volume of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeInfo {
     pub name: String,
@@ -137,10 +137,10 @@ pub enum DaemonReply {
     Failed { problem: String },
 }
 
-/// Understands one line (its newline may be missing), or says what is wrong with it.
+/// Parses one line (its newline may be missing), or describes its mistake.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake.
 pub fn parse(line: &[u8]) -> Result<DaemonCommand, String> {
     if line.len() as u64 > MAX_LINE_BYTES {
         return Err(format!("a command has at most {MAX_LINE_BYTES} bytes, this one has {}", line.len()));
@@ -171,7 +171,7 @@ fn is_path(path: &PathCost) -> bool {
     (0.0..=MAX_PATH_US).contains(&path.fixed_us) && (0.0..=MAX_MIB_US).contains(&path.mib_us)
 }
 
-/// Makes the socket and serves it on separate threads.
+/// Creates the socket and serves it on separate threads.
 pub(super) fn listen(
     path: &Path,
     service: DaemonService,
@@ -197,7 +197,7 @@ pub(super) fn listen(
 /// The service that the commands act on.
 pub(super) struct DaemonService {
     stack: Arc<Stack>,
-    /// Wall seconds of a modelled one.
+    /// Wall seconds per modelled second.
     dilation: f64,
     doors: RequestMeters,
     volumes: Vec<VolumeInfo>,
@@ -205,8 +205,8 @@ pub(super) struct DaemonService {
 }
 
 impl DaemonService {
-    /// `power_cut` is called after the devices lost their power and before that is answered, so before anyone can
-    /// switch it on again.
+    /// `power_cut` is called after the devices have lost their power and before the answer, so before power can be
+    /// switched on again.
     pub(super) fn new(
         stack: Arc<Stack>,
         dilation: f64,
@@ -233,7 +233,7 @@ impl DaemonService {
             DaemonCommand::PathTimes => {
                 return DaemonReply::PathTimes { volumes: self.doors.times(&self.stack) };
             }
-            // It was measured by the wall clock, and the stack keeps modelled time.
+            // It was measured in wall time, and the stack uses modelled time.
             DaemonCommand::SetPath { path } => self.stack.set_path(path.slowed(self.dilation)),
             DaemonCommand::DelayAnswers { delay_us } => {
                 if let Err(error) = self.doors.delay(Duration::from_secs_f64(delay_us / 1e6)) {
@@ -244,7 +244,7 @@ impl DaemonService {
             DaemonCommand::CheckPowerOn => {
                 return self.stack.check_restart().map_or_else(failed, |()| DaemonReply::Done);
             }
-            // Asked first: `restore_power_by` refuses as well, but can't say why.
+            // Checked first: `restore_power_by` refuses as well, but can't say why.
             DaemonCommand::PowerOn { by: disturbed_by } => match self.stack.check_restart() {
                 Ok(()) => drop(self.stack.restore_power_by(disturbed_by)),
                 Err(error) => return failed(error),
@@ -271,7 +271,7 @@ impl DaemonService {
             DaemonCommand::PowerCut { devices, seed, torn, reordered, by: disturbed_by } => {
                 let names: Vec<&str> = devices.iter().map(String::as_str).collect();
                 let cut = self.stack.cut_power_by(disturbed_by, &names, PowerCut { seed, torn, reordered });
-                // Before the answer: what has lost its memory must be gone before anybody switches on again.
+                // Before the answer: the lost memory must be gone before power can be switched on again.
                 if cut.is_ok() {
                     (self.power_cut)();
                 }
@@ -297,7 +297,7 @@ impl DaemonService {
                 stack.clear_fault(id);
             };
             if std::thread::Builder::new().name("fault".into()).spawn(clear).is_err() {
-                // Nobody would take it off again.
+                // Nothing else would remove it.
                 self.stack.clear_fault(id);
                 let problem = "no thread to end the fault by could be started".to_owned();
                 return Ok(DaemonReply::Failed { problem });
@@ -399,7 +399,7 @@ mod tests {
             Just(DaemonCommand::EndMeasurement),
             Just(DaemonCommand::Shutdown),
             Just(DaemonCommand::SetPace { pace: PacingMode::Modelled }),
-            // Eighths: parsing may be off in the last of 53 bits, which is no concern of an interval.
+            // Eighths: parsing may be off in the last of 53 bits, which does not matter for an interval.
             (1_u32..691_200)
                 .prop_map(|eighths| DaemonCommand::BeginMeasurement { interval_s: f64::from(eighths) / 8.0 }),
             ("[ -~]{0,20}", 1_u32..100, any::<u64>()).prop_map(|(device, share, seed)| {

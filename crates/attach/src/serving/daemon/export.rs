@@ -1,8 +1,8 @@
 //! The export: a FUSE filesystem of one directory, in which each volume is a file of its capacity.
 //!
-//! A request becomes one request of the volume's device, and its reply is sent from the device's completion,
-//! on whichever thread that comes. So as many are in flight as the kernel sends. Nothing is cached here: files
-//! are opened for direct I/O, and what reads them (a loop device) asks for direct I/O as well.
+//! A request becomes one request to the volume's device, and its reply is sent from the device's completion, on
+//! whichever thread that runs. So as many are in flight as the kernel sends. Nothing is cached here: files are opened
+//! for direct I/O, and their readers (loop devices) use direct I/O as well.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,11 +20,11 @@ use underlay_storage::device::{BlockDevice, DeviceCompletion, DeviceError, Devic
 
 use super::control::VolumeInfo;
 
-/// Names and sizes never change, so the kernel may believe them for as long as it likes.
+/// Names and sizes never change, so the kernel may cache them for any time.
 pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
-/// Requests that the kernel may have in flight in the background, which direct I/O is: above the 128 that a loop
-/// device queues, several times, so that a storage of many volumes is not held back here.
+/// Requests that the kernel may have in flight in the background, including direct I/O. This is several times the 128
+/// that a loop device queues, so that a storage with many volumes is not limited here.
 const MAX_BACKGROUND_REQUESTS: u16 = 1024;
 
 /// The largest request: what 256 pages hold, the kernel's own limit.
@@ -33,7 +33,7 @@ pub(crate) const MAX_REQUEST_BYTES: u32 = 1 << 20;
 /// Blocks in which the kernel counts, by the definition of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The granularity of discards: a loop device takes it from here.
+/// The granularity of discards, which a loop device takes from here.
 pub(crate) const REPORTED_BLOCK_BYTES: u32 = 4096;
 
 const FIRST_VOLUME_INODE: u64 = INodeNo::ROOT.0 + 1;
@@ -44,7 +44,7 @@ pub(super) struct FuseExport {
     over_uring: bool,
 }
 
-/// The directory and its files, shared by every way to serve them.
+/// The directory and its files, shared by all transports.
 pub(crate) struct ExportFiles {
     volumes: Vec<ExportedFile>,
     started: SystemTime,
@@ -147,7 +147,7 @@ impl ExportFiles {
     }
 }
 
-/// The log names the first errors only: a device that fails every request would fill the disk with it.
+/// The log names only the first errors: a device that fails every request would fill the disk otherwise.
 const MAX_LOGGED_ERRORS: u32 = 100;
 static LOGGED_ERRORS: AtomicU32 = AtomicU32::new(0);
 
@@ -169,8 +169,8 @@ fn outcome(completion: DeviceCompletion) -> Result<(), Errno> {
     completion.map(|_| ()).map_err(|error| errno(&error))
 }
 
-/// Whether `fallocate` with this mode empties the range. A loop device sends the first for a discard and the
-/// others for writing zeros; discarded ranges of our devices read as zeros, so one request serves all.
+/// Whether `fallocate` with this mode empties the range. A loop device sends the first for a discard and the others to
+/// write zeros. Discarded ranges of our devices read as zeros, so one request serves all.
 pub(crate) fn is_discard(mode: i32) -> bool {
     let discards = [
         libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
@@ -180,8 +180,8 @@ pub(crate) fn is_discard(mode: i32) -> bool {
     discards.contains(&mode)
 }
 
-/// The part of the volume that a read must ask for to give `wanted` bytes at `offset`: whole blocks, not beyond
-/// the end. `None` when there is nothing to read.
+/// The part of the volume to read for `wanted` bytes at `offset`: whole blocks, not beyond the end. `None` when there
+/// is nothing to read.
 pub(crate) fn covering(geometry: &DeviceGeometry, offset: u64, wanted: u32) -> Option<BlockCover> {
     let end = offset.checked_add(u64::from(wanted))?.min(geometry.capacity_bytes);
     if end <= offset {
@@ -190,7 +190,7 @@ pub(crate) fn covering(geometry: &DeviceGeometry, offset: u64, wanted: u32) -> O
     let block_bytes = u64::from(geometry.block_bytes);
     let start = offset - offset % block_bytes;
     let stop = end.next_multiple_of(block_bytes).min(geometry.capacity_bytes);
-    // All are below `wanted` and two blocks, so they fit.
+    // All are below `wanted` plus two blocks, so they fit.
     Some(BlockCover {
         start,
         length: (stop - start) as usize,
@@ -209,7 +209,7 @@ pub(crate) struct BlockCover {
 
 impl Filesystem for FuseExport {
     fn init(&mut self, _request: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
-        // Without it direct I/O is one request at a time; every kernel since 3.13 has it.
+        // Without it, direct I/O sends one request at a time; every kernel since 3.13 has it.
         config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| {
             io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -224,7 +224,7 @@ impl Filesystem for FuseExport {
                 )
             })?;
         }
-        // Each refuses only what is out of its range and names the nearest value, which then fits.
+        // Each refuses only values out of its range, and names the nearest one, which then fits.
         if let Err(nearest) = config.set_max_background(MAX_BACKGROUND_REQUESTS) {
             let _ = config.set_max_background(nearest);
         }
@@ -252,7 +252,7 @@ impl Filesystem for FuseExport {
         }
     }
 
-    /// A volume keeps its size and owner; times are accepted and forgotten.
+    /// A volume keeps its size and owner; times are accepted and ignored.
     fn setattr(
         &self,
         _request: &FuseRequest,
@@ -282,7 +282,7 @@ impl Filesystem for FuseExport {
 
     fn open(&self, _request: &FuseRequest, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.volume(inode) {
-            // Without the second flag writes would take turns on the file's lock.
+            // Without the second flag, writes would wait for each other at the file's lock.
             Some(_) => reply.opened(
                 FileHandle(inode.0),
                 FopenFlags::FOPEN_DIRECT_IO
@@ -339,7 +339,7 @@ impl Filesystem for FuseExport {
             Ok(()) => reply.written(length),
             Err(errno) => reply.error(errno),
         };
-        // The request outlives the receive buffer that `data` lies in, so this copy can't be saved.
+        // The request outlives the receive buffer of `data`, so this copy is necessary.
         let request = DeviceRequest::Write {
             offset_bytes: offset,
             data: data.to_vec(),
@@ -434,7 +434,7 @@ impl Filesystem for FuseExport {
     }
 }
 
-/// Read buffers used again: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
+/// Reusable read buffers: fresh ones would be cleared, and large ones mapped and unmapped, for each request.
 #[derive(Default)]
 pub(crate) struct ReadBuffers {
     small: BufferShelf,
@@ -443,15 +443,15 @@ pub(crate) struct ReadBuffers {
 
 type BufferShelf = Mutex<Vec<Vec<u8>>>;
 
-/// Where small ends: 128 KiB is what a read-ahead asks for.
+/// The limit of small buffers: 128 KiB is the size of a read-ahead.
 const MAX_SMALL_BYTES: usize = 128 << 10;
 const MAX_KEPT_BYTES: usize = MAX_REQUEST_BYTES as usize;
-/// Enough for a full queue of small reads, and for what is read at a disk's full bandwidth.
+/// Enough for a full queue of small reads, and for a disk's full bandwidth.
 const MAX_SMALL_BUFFERS: usize = 256;
 const MAX_LARGE_BUFFERS: usize = 32;
 
 impl ReadBuffers {
-    /// Where buffers of this size are kept, and how many of them.
+    /// The shelf for buffers of this size, and how many it holds.
     fn shelf(&self, bytes: usize) -> Option<(MutexGuard<'_, Vec<Vec<u8>>>, usize)> {
         let (shelf, most) = match bytes {
             0..=MAX_SMALL_BYTES => (&self.small, MAX_SMALL_BUFFERS),
@@ -463,7 +463,7 @@ impl ReadBuffers {
 
     pub(crate) fn take(&self, length: usize) -> Vec<u8> {
         let mut buffer = self.shelf(length).and_then(|(mut shelf, _)| shelf.pop()).unwrap_or_default();
-        // Old content may stay: the device fills all of it.
+        // Old content may stay: the device overwrites all of it.
         buffer.resize(length, 0);
         buffer
     }
@@ -489,7 +489,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// Against the plain definition: the wanted bytes are those of the range that lie inside the volume.
+        /// Compared with the plain definition: the wanted bytes are those of the range that are inside the volume.
         #[test]
         fn unaligned_read_requests_whole_blocks_and_returns_requested_bytes(
             blocks in 1_u64..20, offset in 0_u64..90_000, wanted in 0_u32..90_000,

@@ -1,5 +1,5 @@
-//! The daemon's door: every request of the kernel comes in here, and every answer goes out. The time between the two is
-//! the storage's; the rest of a program's wait is the path cost.
+//! The daemon's request meter: every request of the kernel comes in here, and every answer goes out. The time between
+//! the two belongs to the storage; the rest of a program's wait is the path cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,17 +13,18 @@ use underlay_storage::device::{
 use underlay_storage::stack::Stack;
 use underlay_storage::times::RequestTimes;
 
-/// The daemon's answers of one kind, since it was started. Failed requests are among them: the kernel counts them too.
+/// The daemon's answers of one kind since it was started. They include failed requests, since the kernel counts them
+/// too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnsweredTotals {
     pub requests: u64,
     pub bytes: u64,
-    /// From a request's coming in to its answer's going out, by this machine's clock.
+    /// From a request's arrival to its answer's departure, in wall time.
     pub wall_us: f64,
 }
 
 impl AnsweredTotals {
-    /// Data of a request.
+    /// The mean data of a request.
     pub(crate) fn mean_mib(&self) -> f64 {
         self.bytes as f64 / self.requests.max(1) as f64 / f64::from(1 << 20)
     }
@@ -37,13 +38,13 @@ impl AnsweredTotals {
     }
 }
 
-/// A volume's running totals, at the door and at its devices. Discards are left out.
+/// A volume's running totals, at its request meter and at its devices. Discards are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeTimes {
     pub reads: AnsweredTotals,
     pub writes: AnsweredTotals,
     pub flushes: AnsweredTotals,
-    /// Those of its devices, in modelled time; absent where layers make requests of their own.
+    /// The totals of its devices, in modelled time; absent where layers make their own requests.
     pub devices: Option<RequestTimes>,
 }
 
@@ -89,7 +90,7 @@ struct MeterTotals {
     discards: RequestTotal,
 }
 
-/// The doors of all volumes of a daemon.
+/// The request meters of all volumes of a daemon.
 #[derive(Default)]
 pub(crate) struct RequestMeters {
     doors: Vec<Arc<RequestMeter>>,
@@ -97,7 +98,7 @@ pub(crate) struct RequestMeters {
 }
 
 impl RequestMeters {
-    /// To the volumes of a stack, in their order.
+    /// For the volumes of a stack, in order.
     pub(crate) fn new(stack: &Stack) -> RequestMeters {
         let late = Arc::default();
         let doors =
@@ -109,7 +110,7 @@ impl RequestMeters {
         self.doors.iter().map(|door| Arc::clone(door) as Arc<dyn BlockDevice>)
     }
 
-    /// A way in and out again: see [`NullDevice`] and [`TimestampDevice`].
+    /// A path in and out again: see [`NullDevice`] and [`TimestampDevice`].
     pub(crate) fn probe(&self) -> Arc<dyn BlockDevice> {
         Arc::new(TimestampDevice(RequestMeter::new(Arc::new(NullDevice), &self.late)))
     }
@@ -130,7 +131,7 @@ impl RequestMeters {
     }
 }
 
-/// A volume behind the door.
+/// A volume behind its request meter.
 struct RequestMeter {
     device: Arc<dyn BlockDevice>,
     totals: Arc<MeterTotals>,
@@ -142,7 +143,7 @@ impl RequestMeter {
         Arc::new(RequestMeter { device, totals: Arc::default(), late: Arc::clone(late) })
     }
 
-    /// With the totals of its devices still to come.
+    /// Without the totals of its devices, which are added later.
     fn times(&self) -> VolumeTimes {
         VolumeTimes {
             reads: self.totals.reads.read(),
@@ -183,17 +184,17 @@ struct DelayedAnswer {
     completion: DeviceCompletion,
 }
 
-/// Holds answers back on their way out, after everything was counted: a way that costs a known amount more, so that
-/// tests can see whether it is found. Nothing but a command to the daemon switches it on.
+/// Delays answers on their way out, after everything was counted. This makes the path longer by a known amount, so that
+/// tests can check whether it is detected. Only a command to the daemon switches it on.
 #[derive(Default)]
 struct LateAnswers {
     delay_ns: AtomicU64,
-    /// To the thread that holds them; there is none until the first delay.
+    /// The channel to the thread that holds them; there is none until the first delay.
     held: underlay_sync::Mutex<Option<Sender<DelayedAnswer>>>,
 }
 
 impl LateAnswers {
-    /// Answers go out this much later from now on; at once by zero.
+    /// From now on, answers go out this much later; zero ends the delay.
     ///
     /// # Errors
     /// When the thread that holds them can't be started.
@@ -227,10 +228,10 @@ impl LateAnswers {
     }
 }
 
-/// A volume of a few blocks that answers at once: what a request to it takes is the way alone.
+/// A volume of a few blocks that answers at once, so a request to it takes only the time of the path.
 struct NullDevice;
 
-/// As little as the kernel asks for at once.
+/// The smallest read that the kernel requests.
 pub(crate) const PROBE_BYTES: u32 = 4096;
 
 impl BlockDevice for NullDevice {
@@ -245,7 +246,7 @@ impl BlockDevice for NullDevice {
     fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
         done(match request {
             DeviceRequest::Read { mut buffer, .. } => {
-                // It may have held what another volume's request read.
+                // It may hold data of another volume's request.
                 buffer.fill(0);
                 Ok(buffer)
             }
@@ -257,7 +258,7 @@ impl BlockDevice for NullDevice {
     }
 }
 
-/// Writes an answer's departure time into its data: the reader learns how long the way from here took.
+/// Writes an answer's departure time into its data, so that the reader learns the time of the path from here.
 struct TimestampDevice(Arc<RequestMeter>);
 
 impl BlockDevice for TimestampDevice {
@@ -280,7 +281,7 @@ impl BlockDevice for TimestampDevice {
     }
 }
 
-/// The host's steady clock, which is the same in every process. [`Instant`]s can't be passed on.
+/// The host's monotonic clock, which is the same in every process. [`Instant`]s can't be passed on.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -300,7 +301,7 @@ mod tests {
         let buffer = vec![7; PROBE_BYTES as usize];
         let read = stamped.execute(DeviceRequest::Read { offset_bytes: 0, buffer }).unwrap();
         let stamp_ns = u64::from_le_bytes(*read.first_chunk().unwrap());
-        // The answer's delay is not part of the way from here.
+        // The answer's delay is not part of the path from here.
         assert!(stamp_ns >= before_ns + delay.as_nanos() as u64 && stamp_ns <= monotonic_ns());
         assert!(read[8..].iter().all(|byte| *byte == 0));
     }

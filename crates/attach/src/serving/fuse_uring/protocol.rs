@@ -1,8 +1,8 @@
-//! FUSE as it looks in a ring entry: the kernel's structures, and requests read from them.
+//! FUSE in the format of a ring entry: the kernel's structures, and requests parsed from them.
 //!
-//! An entry has a header area of fixed places and a payload area. The kernel puts the general header and an
-//! operation's fixed arguments into the first, everything else (names, data to write) into the second; a reply's
-//! arguments all go into the payload. Layouts are those of `<linux/fuse.h>`.
+//! An entry has a header area with fixed positions and a payload area. The kernel puts the general header and an
+//! operation's fixed arguments into the first, and everything else (names, data to write) into the second. All
+//! arguments of a reply go into the payload. Layouts follow `<linux/fuse.h>`.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -22,14 +22,14 @@ pub(super) struct EntryHeader {
     pub reserved: u64,
 }
 
-/// Only what this file system does more with than refuse it.
+/// Only the operations that this file system does not simply refuse.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FuseCall<'a> {
     Lookup {
         name: &'a [u8],
     },
     Attributes,
-    /// `keeps` when nothing but times is to be changed.
+    /// `keeps` when only times change.
     SetAttributes {
         keeps: bool,
     },
@@ -63,7 +63,7 @@ pub enum FuseCall<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct FuseRequest<'a> {
-    /// The kernel's number for the request; the reply bears it too.
+    /// The kernel's number for the request, repeated in the reply.
     pub unique: u64,
     pub inode: u64,
     pub call: FuseCall<'a>,
@@ -72,7 +72,7 @@ pub struct FuseRequest<'a> {
 // FATTR_MODE, FATTR_UID, FATTR_GID and FATTR_SIZE.
 const CHANGES_MORE_THAN_TIMES: u32 = 0b1111;
 
-/// Reads a request from an entry. `None` when the payload is shorter than its arguments say, which no kernel does.
+/// Parses a request from an entry. `None` when the payload is shorter than its arguments say, which no kernel does.
 pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -> Option<FuseRequest<'a>> {
     let opcode = u32_at(in_out, 4);
     let call = match opcode {
@@ -102,7 +102,7 @@ pub fn parse<'a>(in_out: &[u8; 128], arguments: &[u8; 128], payload: &'a [u8]) -
     Some(FuseRequest { unique: u64_at(in_out, 8), inode: u64_at(in_out, 16), call })
 }
 
-/// How much data a request brings or asks for; 0 of one that is about no data.
+/// How much data a request carries or asks for; 0 for a request without data.
 pub(super) fn data_bytes(in_out: &[u8; 128], arguments: &[u8; 128], payload_bytes: u32) -> u32 {
     match u32_at(in_out, 4) {
         15 => u32_at(arguments, 16),

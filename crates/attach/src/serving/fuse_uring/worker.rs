@@ -1,4 +1,4 @@
-//! A thread that serves queues: it fetches requests, and gives back the replies that any thread has written.
+//! A thread that serves queues: it fetches requests, and returns replies that any thread has written.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,15 +26,15 @@ const COMMIT_AND_FETCH: u32 = 2;
 const PAYLOAD_BYTES: usize = MAX_REQUEST_BYTES as usize;
 const PAGE_BYTES: usize = 4096;
 
-/// Requests of so much data are handled by a thread of their own beside the ring's: what is copied for them then takes
-/// turns with nothing but the kernel's own copy, which the ring's thread makes while it submits. Below, to wake another
-/// thread would cost more than the copy.
+/// Requests with this much data are handled by a separate thread next to the ring's. Copying their data then competes
+/// only with the kernel's own copy, which the ring's thread makes while it submits. Below this, waking another thread
+/// would cost more than the copy.
 const LARGE_BYTES: u32 = 256 << 10;
 
 /// State that a worker shares with pending replies.
 struct UringShared {
     area: EntryArea,
-    /// Entries whose reply is written.
+    /// Entries with a written reply.
     answers: Arc<RingAnswers<u32>>,
 }
 
@@ -63,7 +63,7 @@ impl EntryArea {
     }
 }
 
-/// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.
+/// A pending answer to one request. If it is dropped without one, as by a device that vanished, it is an I/O error.
 struct FuseReply {
     shared: Arc<UringShared>,
     entry: u32,
@@ -125,7 +125,7 @@ pub(super) struct UringWorker {
 }
 
 impl UringWorker {
-    /// Starts a thread, which tells once whether its entries were accepted.
+    /// Starts a thread, which reports once whether its entries were accepted.
     pub(super) fn start(
         index: usize,
         device: OwnedFd,
@@ -150,19 +150,19 @@ impl UringWorker {
     fn run(self, started: &Sender<io::Result<()>>) {
         let (large, large_entries) = mpsc::channel();
         std::thread::scope(|scope| {
-            // Before this thread is bound to its processors, which the other one then isn't.
+            // Before this thread is bound to its CPUs, so that the other one isn't.
             let worker = &self;
             let copying = std::thread::Builder::new()
                 .name("fuse-uring-copy".into())
                 .spawn_scoped(scope, move || large_entries.iter().for_each(|entry| worker.take(entry)));
             self.stay_close();
-            // Without it the ring's thread does everything.
+            // Without it, the ring's thread does everything.
             let large = copying.is_ok().then_some(large);
             ring::serve(&UringEntries { worker, large }, &self.shared.answers, started);
         });
     }
 
-    /// Reads the request that the kernel has put into an entry, and answers it or has it answered.
+    /// Reads the request that the kernel has put into an entry, and answers it or passes it on.
     fn take(&self, entry: u32) {
         // SAFETY: the kernel has filled the entry and waits for the reply, which doesn't exist yet.
         let (header, payload) = unsafe {
@@ -179,9 +179,9 @@ impl UringWorker {
         }
     }
 
-    /// Keeps the thread on the processors whose queues it serves: woken on the one where the request was made, it runs
-    /// at once, while to wake another that sleeps would take longer than the request. Where the process may use none of
-    /// them, it stays wherever the process may be.
+    /// Keeps the thread on the CPUs of its queues. Woken on the CPU where the request was made, it runs at once, while
+    /// waking another sleeping CPU would take longer than the request. Where the process may use none of them, it stays
+    /// on the process's CPUs.
     fn stay_close(&self) {
         let Ok(allowed) = sched_getaffinity(None) else { return };
         let mut processors = CpuSet::new();
@@ -206,7 +206,7 @@ impl UringWorker {
             .user_data(u64::from(entry))
     }
 
-    /// As `FuseExport` answers the same questions.
+    /// The same answers as those of `FuseExport`.
     fn answer(&self, request: &FuseRequest<'_>, reply: FuseReply) {
         let inode = INodeNo(request.inode);
         let attributes = |reply: FuseReply| match self.files.attributes(inode) {
@@ -216,7 +216,7 @@ impl UringWorker {
         match request.call {
             FuseCall::Read { offset, length } => self.read(inode, offset, length, reply),
             FuseCall::Write { offset, data, is_synchronous } => {
-                // Copied before the request is begun: an answer that comes at once is written where the data lies.
+                // Copied before the request starts: an immediate answer overwrites the data.
                 self.write(inode, offset, data.to_vec(), is_synchronous, reply);
             }
             FuseCall::Sync => self.submit(inode, DeviceRequest::Flush, reply),
@@ -299,15 +299,15 @@ impl UringWorker {
     }
 }
 
-/// A worker's entries as its ring's thread serves them.
+/// A worker's entries, as served by its ring's thread.
 struct UringEntries<'a> {
     worker: &'a UringWorker,
-    /// To the thread that handles large requests.
+    /// The channel to the thread that handles large requests.
     large: Option<Sender<u32>>,
 }
 
 impl RingSlots for UringEntries<'_> {
-    /// The entry whose reply is written.
+    /// The entry with the written reply.
     type Answer = u32;
 
     fn count(&self) -> usize {
@@ -354,12 +354,12 @@ impl RingSlots for UringEntries<'_> {
     }
 }
 
-/// Without the second flag writes would take turns on the file's lock.
+/// Without the second flag, writes would wait for each other at the file's lock.
 const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
     .union(FopenFlags::FOPEN_NOFLUSH);
 
-/// The crate knows no length for commands; the kernel wants the number of areas there.
+/// The crate has no length for commands; the kernel expects the number of areas there.
 fn with_length(mut command: squeue::Entry128, length: u32) -> squeue::Entry128 {
     const LENGTH_AT: usize = 24;
     const { assert!(size_of::<squeue::Entry128>() == 128) };

@@ -1,5 +1,5 @@
-//! The file systems of a storage whose power comes back: what has to be asked before they are taken away, and how they
-//! come back as they were.
+//! The file systems of a storage whose power comes back: the checks before they are unmounted, and how they are
+//! restored.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -14,32 +14,32 @@ use crate::machine::error::AttachError;
 use crate::machine::mounts::{self, Mount};
 use crate::machine::processes;
 
-/// In the storage's session directory: what has to be mounted again. It is there from before the first is unmounted
-/// until the last is mounted, so that a return that failed or was killed can be finished.
+/// In the storage's session directory: the file systems to mount again. The file exists from before the first is
+/// unmounted until the last is mounted, so that a restart that failed or was killed can be completed.
 const PENDING: &str = "return.json";
 const LOCK: &str = "return.lock";
 const MAX_PENDING_BYTES: u64 = 1 << 20;
-/// How long a program that has just ended may take to let go.
+/// How long a program that has just ended may take to release its files.
 const HOLDERS_LIMIT: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(300);
 
-/// A file system as it was mounted.
+/// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RemountPlan {
     pub device: PathBuf,
     pub mount_point: PathBuf,
     pub filesystem: FilesystemKind,
-    /// As `/proc/self/mountinfo` shows them: those of the mount, and those of the file system.
+    /// As in `/proc/self/mountinfo`: the options of the mount, and those of the file system.
     pub options: String,
     pub super_options: String,
     pub is_private: bool,
-    /// Its unmounting reaches other mount namespaces. Earlier versions did not note it.
+    /// Its unmounting propagates to other mount namespaces. Earlier versions did not note it.
     #[serde(default)]
     pub is_shared: bool,
 }
 
-/// Flags of a mount by the words of mountinfo.
+/// Flags of a mount, by their words in mountinfo.
 const FLAGS: [(&str, MountFlags); 11] = [
     ("ro", MountFlags::RDONLY),
     ("nosuid", MountFlags::NOSUID),
@@ -53,10 +53,10 @@ const FLAGS: [(&str, MountFlags); 11] = [
     ("lazytime", MountFlags::LAZYTIME),
     ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
-/// The words of [`FLAGS`] that a file system has rather than a mount. A file system that gave up without power may call
-/// itself `ro`, and that is over with its mount.
+/// The words of [`FLAGS`] that belong to a file system rather than a mount. A file system that failed without power may
+/// report `ro`, which ends with its mount.
 const SUPER_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
-/// Words that mountinfo shows among a file system's options and that no mount takes.
+/// Words that mountinfo shows among a file system's options but that no mount accepts.
 const STATES: [&str; 5] = ["rw", "ro", "seclabel", "shutdown", "emergency_ro"];
 
 impl RemountPlan {
@@ -68,7 +68,7 @@ impl RemountPlan {
         for (_, flag) in FLAGS.iter().filter(|(word, _)| words.contains(word)) {
             flags |= *flag;
         }
-        // Neither of the two words means that every access is noted, which is not the kernel's default.
+        // Neither of the two words means that every access is recorded, which is not the kernel's default.
         let is_strict = !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME);
         if is_strict { flags | MountFlags::STRICTATIME } else { flags }
     }
@@ -79,7 +79,7 @@ impl RemountPlan {
         CString::new(options.join(",")).unwrap_or_default()
     }
 
-    /// Mounts it as it was.
+    /// Mounts it as before.
     pub(super) fn mount(&self) -> Result<(), AttachError> {
         let (device, place) = (&self.device, &self.mount_point);
         self.filesystem.mount_again(device, place, self.flags(), &self.filesystem_options())?;
@@ -94,7 +94,7 @@ impl RemountPlan {
 /// The mounts of these devices, in the order of the table of mounts.
 ///
 /// # Errors
-/// When something is mounted from them that would not come back as it is: the message names it.
+/// When a mount from these devices could not be restored unchanged; the message names it.
 pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPlan>, AttachError> {
     let own: Vec<&Mount> = table.iter().filter(|mount| devices.contains(&mount.source)).collect();
     let mut remounts: Vec<RemountPlan> = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     let is_inside = |mount: &&Mount| {
         !devices.contains(&mount.source)
             && own.iter().any(|own| mount.mount_point.starts_with(&own.mount_point))
-            // One that was there before, and is hidden, is not in the way.
+            // An earlier mount that is hidden is not in the way.
             && table.iter().rfind(|last| last.mount_point == mount.mount_point) == Some(*mount)
     };
     if let Some(inside) = table.iter().find(is_inside) {
@@ -144,7 +144,7 @@ pub(super) fn plan(table: &[Mount], devices: &[PathBuf]) -> Result<Vec<RemountPl
     Ok(remounts)
 }
 
-/// The error for `obstacle`, a mount that would not come back.
+/// The error for `obstacle`, a mount that could not be restored.
 fn restart_error(obstacle: String) -> AttachError {
     AttachError::InUse(format!(
         "{obstacle}. The power comes back as with a boot, after which that would not be mounted as it is now. \
@@ -152,10 +152,10 @@ fn restart_error(obstacle: String) -> AttachError {
     ))
 }
 
-/// Refuses while somebody else has one of them: programs with open files, and other mount namespaces.
+/// Refuses while others use one of them: programs with open files, and other mount namespaces.
 pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     for remount in remounts {
-        // If this one is shared, unmounting here unmounts there as well. One that only receives passes nothing on.
+        // If this one is shared, unmounting here unmounts there as well. A mount that only receives propagates nothing.
         let other_mounts = processes::mounted_elsewhere(&remount.device);
         if let Some(first) = other_mounts.iter().find(|other| other.is_private || !remount.is_shared) {
             return Err(AttachError::InUse(format!(
@@ -176,11 +176,11 @@ pub(super) fn check_free(remounts: &[RemountPlan]) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Refuses mount points that others could exchange while nothing is mounted there. Present mounts on them may be
-/// anybody's.
+/// Refuses mount points that others could exchange while nothing is mounted there. Existing mounts on them may belong
+/// to anyone.
 pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> {
-    // A file system without power may not even say whose its folders are: what is inside of one is checked when it is
-    // mounted.
+    // A file system without power may not even report the owners of its directories, so paths inside of one are checked
+    // when it is mounted.
     let is_inside = |place: &Path| {
         let mut others = remounts.iter().filter(|other| other.mount_point != place);
         others.any(|other| place.starts_with(&other.mount_point))
@@ -197,26 +197,26 @@ pub(super) fn check_places(remounts: &[RemountPlan]) -> Result<(), AttachError> 
     Ok(())
 }
 
-/// All that is to be mounted again, in the order in which it is unmounted: what an earlier return has left, and then
-/// what is mounted now, by the table of mounts. The last to be unmounted is the first to be mounted.
+/// All file systems to mount again, in the order of unmounting: those left by an earlier restart, and then those
+/// mounted now, in the order of the table of mounts. The last to be unmounted is the first to be mounted.
 pub(super) fn sort_for_unmounting(left: &[RemountPlan], mounted: &[RemountPlan]) -> Vec<RemountPlan> {
     left.iter().chain(mounted.iter().rev()).cloned().collect()
 }
 
-/// The part of `planned` to mount again after a return that stopped: all that is not in the table of mounts. That
-/// counts also where the unmounting has not ended: the kernel takes a mount off its table first, and goes on writing
-/// out.
+/// The part of `planned` to mount again after an interrupted restart: all that is not in the table of mounts. This
+/// includes mounts whose unmounting has not ended: the kernel first removes a mount from its table, and continues to
+/// write out.
 pub(super) fn still_to_mount(
     mut planned: Vec<RemountPlan>,
     table: std::io::Result<Vec<Mount>>,
 ) -> Vec<RemountPlan> {
-    // At worst it names one that is mounted, which the next call finds out.
+    // At worst it names one that is mounted, which the next call notices.
     let table = table.unwrap_or_default();
     planned.retain(|remount| table.iter().all(|mount| mount.source != remount.device));
     planned
 }
 
-/// Mounts that an earlier return has unmounted and not mounted again.
+/// Mounts that an earlier restart has unmounted and not mounted again.
 pub(super) fn pending(session: &Path) -> Result<Vec<RemountPlan>, AttachError> {
     let path = session.join(PENDING);
     let unreadable = |error: std::io::Error| AttachError::io("read", &path, error);
@@ -228,7 +228,7 @@ pub(super) fn pending(session: &Path) -> Result<Vec<RemountPlan>, AttachError> {
     serde_json::from_str(&text).map_err(|error| unreadable(std::io::Error::other(error)))
 }
 
-/// One return at a time, for as long as this lives.
+/// Allows one restart at a time, as long as this lives.
 pub(super) struct RestartLock {
     folder: Folder,
     _lock: std::fs::File,
@@ -249,7 +249,7 @@ impl RestartLock {
         }
     }
 
-    /// Notes what is still to be mounted.
+    /// Records the file systems that are still to be mounted.
     pub(super) fn note(&self, remounts: &[RemountPlan]) -> Result<(), AttachError> {
         let noted = match remounts {
             [] => self.folder.remove_if_there(PENDING),
@@ -261,7 +261,7 @@ impl RestartLock {
     }
 }
 
-/// A return that stopped in between: what is not mounted now, and the way back.
+/// An interrupted restart: the file systems that are not mounted now, and how to restore them.
 pub(super) fn unfinished(error: &AttachError, unmounted: &[RemountPlan]) -> AttachError {
     let [first, ..] = unmounted else { return AttachError::failed(error.to_string()) };
     let places: Vec<String> =
@@ -291,13 +291,13 @@ mod tests {
         let inner = "40 32 7:5 / /mnt/slow/inner rw - ext4 /dev/loop5 rw\n";
         let mounted = planned(inner, &["/dev/loop0", "/dev/loop5"]).unwrap();
         assert_eq!(mount_points(&mounted), ["/mnt/slow", "/mnt/slow/inner"]);
-        // As the first note leaves it where the process is killed before the first is unmounted.
+        // As the first note leaves it if the process is killed before the first unmount.
         RestartLock::take(session.path()).unwrap().note(&sort_for_unmounting(&[], &mounted)).unwrap();
         let mut left = pending(session.path()).unwrap();
         assert_eq!(mount_points(&left), ["/mnt/slow/inner", "/mnt/slow"]);
         left.reverse();
         assert_eq!(left, mounted);
-        // One that an earlier return has unmounted was inside of what is unmounted now.
+        // A file system that an earlier restart has unmounted was inside of one that is unmounted now.
         let [outer, inner] = mounted.try_into().unwrap();
         assert_eq!(
             sort_for_unmounting(std::slice::from_ref(&inner), std::slice::from_ref(&outer)),
@@ -310,7 +310,7 @@ mod tests {
         let mounted = planned("", &["/dev/loop0", "/dev/ublkb0"]).unwrap();
         let planned = sort_for_unmounting(&[], &mounted);
         assert_eq!(mount_points(&planned), ["/mnt/log", "/mnt/slow"]);
-        // The kernel has taken /mnt/log off its table, and still writes out.
+        // The kernel has removed /mnt/log from its table, and is still writing out.
         let table = |text: &str| Ok(mountinfo::parse(text.as_bytes()));
         let slow = "32 22 7:0 / /mnt/slow rw - xfs /dev/loop0 rw\n";
         assert_eq!(mount_points(&still_to_mount(planned.clone(), table(slow))), ["/mnt/log"]);
@@ -339,7 +339,7 @@ mod tests {
         std::os::unix::fs::chown(&theirs, Some(12_345), None).unwrap();
         let refused = check_places(&remounts).unwrap_err().to_string();
         assert!(refused.contains("user 12345") && refused.contains("Nothing has changed"), "{refused}");
-        // Inside of another one of the storage, which may be dark.
+        // Inside of another one of the storage, which may be without power.
         check_places(&[remounts, mounted_on(&outer)].concat()).unwrap();
     }
 
@@ -385,7 +385,7 @@ mod tests {
             MountFlags::RDONLY | MountFlags::NOEXEC | MountFlags::RELATIME | MountFlags::SYNCHRONOUS;
         assert_eq!((log.flags(), log.is_private), (expected, true));
         assert_eq!(log.filesystem_options().as_c_str(), c"stripe=16");
-        // Neither the host's own, nor another storage's.
+        // Neither the host's own, nor those of other storage.
         assert_eq!(planned("", &["/dev/ublkb0"]).unwrap(), [log]);
         assert_eq!(planned("", &[]), Ok(Vec::new()));
     }
@@ -415,7 +415,7 @@ mod tests {
         }
         let other = "34 22 7:3 / /mnt/x rw - btrfs /dev/loop3 rw\n";
         assert!(planned(other, &["/dev/loop3"]).unwrap_err().contains("btrfs"));
-        // It is a neighbour, not inside.
+        // It is a sibling, not inside.
         let unrelated = "34 22 7:3 / /mnt/slower rw - xfs /dev/loop3 rw\n";
         assert!(planned(unrelated, &["/dev/loop0"]).is_ok());
     }

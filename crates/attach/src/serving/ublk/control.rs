@@ -1,4 +1,4 @@
-//! Making and removing ublk devices, by commands to `/dev/ublk-control`.
+//! Creating and removing ublk devices, by commands to `/dev/ublk-control`.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ impl UblkControl {
         Ok(UblkControl { file, ring: ring::build(1)? })
     }
 
-    /// Makes a device that has no block device yet; gives its number.
+    /// Creates a device that has no block device yet; returns its number.
     pub(super) fn add(&mut self, info: DeviceInfo) -> io::Result<u32> {
         let mut bytes = info.to_bytes();
         self.run(protocol::ADD_DEVICE, info.number, &mut bytes, 0)?;
@@ -43,19 +43,19 @@ impl UblkControl {
         self.run(protocol::SET_PARAMETERS, number, &mut parameters, 0)
     }
 
-    /// Makes the block device, served by this process; its threads must have fetched.
+    /// Creates the block device, served by this process; its threads must have fetched.
     pub(super) fn start(&mut self, number: u32) -> io::Result<()> {
         self.run(protocol::START_DEVICE, number, &mut [], u64::from(std::process::id()))
     }
 
-    /// Takes the block device away. Its dirty pages are written first, if someone serves it.
+    /// Removes the block device. Its dirty pages are written first, if it is being served.
     pub(super) fn stop(&mut self, number: u32) -> io::Result<()> {
         self.run(protocol::STOP_DEVICE, number, &mut [], 0)
     }
 
     pub(super) fn delete(&mut self, number: u32) -> io::Result<()> {
         self.run(protocol::DELETE_DEVICE_LATER, number, &mut [], 0)
-            // Older kernels know only the one that waits.
+            // Older kernels support only the one that waits.
             .or_else(|_| self.run(protocol::DELETE_DEVICE, number, &mut [], 0))
     }
 

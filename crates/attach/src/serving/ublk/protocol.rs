@@ -1,5 +1,5 @@
-//! ublk as the kernel lays it out, after `<linux/ublk_cmd.h>`: commands, parameters, and the requests read from a
-//! queue's descriptors.
+//! The kernel's ublk interface, after `<linux/ublk_cmd.h>`: commands, parameters, and requests parsed from a queue's
+//! descriptors.
 
 // Commands to `/dev/ublk-control`, as ioctl numbers.
 pub(super) const GET_DEVICE_INFO: u32 = 0x8020_7502;
@@ -8,7 +8,7 @@ pub(super) const DELETE_DEVICE: u32 = 0xC020_7505;
 pub(super) const START_DEVICE: u32 = 0xC020_7506;
 pub(super) const STOP_DEVICE: u32 = 0xC020_7507;
 pub(super) const SET_PARAMETERS: u32 = 0xC020_7508;
-/// Deletes without waiting for those who still hold the device; from Linux 6.9 on.
+/// Deletes without waiting for other users of the device; from Linux 6.9 on.
 pub(super) const DELETE_DEVICE_LATER: u32 = 0x8020_7514;
 
 // Commands to a device's queue.
@@ -35,7 +35,7 @@ pub(super) struct DeviceInfo {
     pub number: u32,
     pub queue_depth: u16,
     pub largest_request_bytes: u32,
-    /// The kernel keeps it for the server and gives it to anyone who asks: by it we know our devices.
+    /// The kernel stores it for the server and returns it to any process: it identifies our devices.
     pub tag: u64,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn queue_command(slot: u16, result: i32, address: u64) -> [u8; 80] {
 
 pub(super) const PARAMETERS_BYTES: usize = 60;
 
-/// `struct ublk_params` with its basic part and that for discards: a disk with a volatile cache that knows FUA.
+/// `struct ublk_params` with its basic part and that for discards: a disk with a volatile cache that supports FUA.
 pub(super) fn parameters(
     capacity_bytes: u64,
     logical_block_bytes: u32,
@@ -106,7 +106,8 @@ pub(super) fn parameters(
     bytes[0..4].copy_from_slice(&(PARAMETERS_BYTES as u32).to_ne_bytes());
     bytes[4..8].copy_from_slice(&BASIC_AND_DISCARD.to_ne_bytes());
     bytes[8..12].copy_from_slice(&attributes.to_ne_bytes());
-    // Physical, optimal and smallest request alike; the logical block may be smaller, as on a 512e disk.
+    // The size of physical blocks, and of optimal and minimum requests. The logical block may be smaller, as on a 512e
+    // disk.
     bytes[12..16].fill(BLOCK_SHIFT);
     bytes[12] = (logical_block_bytes.max(1).ilog2() as u8).clamp(SECTOR_SHIFT as u8, BLOCK_SHIFT);
     bytes[16..20].copy_from_slice(&(largest_request_bytes >> SECTOR_SHIFT).to_ne_bytes());
@@ -130,7 +131,7 @@ pub(super) enum UblkCall {
         fua: bool,
     },
     Flush,
-    /// Writing zeros too: discarded ranges of our devices read as zeros.
+    /// Also for writing zeros: discarded ranges of our devices read as zeros.
     Discard {
         offset_bytes: u64,
         length_bytes: u64,
@@ -139,8 +140,8 @@ pub(super) enum UblkCall {
     Other(u8),
 }
 
-/// Reads a `struct ublksrv_io_desc`. `None` for a request longer than was allowed, or beyond any device, which no
-/// kernel sends.
+/// Parses a `struct ublksrv_io_desc`. `None` for a request longer than allowed, or beyond any device, which no kernel
+/// sends.
 pub(super) fn parse(descriptor: &[u8; DESCRIPTOR_BYTES], largest_request_bytes: usize) -> Option<UblkCall> {
     const FUA: u32 = 1 << 13;
     let word = u32::from_ne_bytes(take(descriptor, 0));

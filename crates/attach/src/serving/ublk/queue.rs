@@ -1,4 +1,4 @@
-//! The thread that serves a device's queue: it fetches requests, and gives back the results that any thread reports.
+//! The thread that serves a device's queue: it fetches requests, and returns the results that any thread reports.
 
 use std::fs::File;
 use std::io;
@@ -43,7 +43,7 @@ fn descriptors_of(device: &File) -> io::Result<SharedMapping> {
     SharedMapping::from_kernel(device, (SLOTS * DESCRIPTOR_BYTES).next_multiple_of(PAGE_BYTES))
 }
 
-/// The answer to one request, owed. Dropped without one, as by a device that vanished, it is an I/O error.
+/// A pending answer to one request. If it is dropped without one, as by a device that vanished, it is an I/O error.
 struct UblkReply {
     shared: Arc<UblkShared>,
     slot: u32,
@@ -100,7 +100,7 @@ pub(super) struct UblkWorker {
 }
 
 impl UblkWorker {
-    /// Starts a thread, which tells once whether its slots were accepted. It ends with the device.
+    /// Starts a thread, which reports once whether its slots were accepted. It ends with the device.
     pub(super) fn start(
         number: u32,
         device: File,

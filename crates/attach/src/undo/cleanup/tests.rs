@@ -23,7 +23,7 @@ fn living_process_has_no_leftovers() {
     registry.forget(note);
 }
 
-/// Its user removed the dead one's by hand, and began again.
+/// Its user removed the dead owner's resource by hand, and began again.
 #[test]
 fn living_owner_at_same_path_keeps_it() {
     let (keep, registry) = registry();
@@ -110,7 +110,7 @@ fn socket_without_listener_is_removed() {
     let (keep, registry) = registry();
     let (left, in_use) = (keep.path().join("left"), keep.path().join("taken"));
     drop(UnixListener::bind(&left).unwrap());
-    // Somebody else has bound the place of the dead owner anew.
+    // Another process has bound the dead owner's path anew.
     let _listener = UnixListener::bind(&in_use).unwrap();
     let resources =
         [OwnedResource::Socket { path: left.clone() }, OwnedResource::Socket { path: in_use.clone() }];
@@ -120,7 +120,7 @@ fn socket_without_listener_is_removed() {
     assert!(!left.exists() && in_use.exists());
 }
 
-/// A machine that was started again has them still.
+/// A restarted machine still has them.
 #[test]
 fn external_store_leftover_is_named_once() {
     let (_keep, registry) = registry();

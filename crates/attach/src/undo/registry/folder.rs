@@ -1,4 +1,4 @@
-//! A folder of our own that goes when its owner does.
+//! A directory of ours that is removed with its owner.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,19 @@ use super::{OwnedResource, RegistryNote, ResourceRegistry};
 use crate::machine::error::AttachError;
 use crate::machine::mounts;
 
-/// A folder that is removed with everything in it when this value is dropped. It is noted before it is made; what can't
-/// be removed stays noted, for [`crate::cleanup::clean`].
+/// A directory that is removed with everything in it when this value is dropped. It is noted before it is created. If
+/// it can't be removed, it stays noted for [`crate::cleanup::clean`].
 #[derive(Debug)]
 pub struct OwnFolder {
     path: PathBuf,
     registry: ResourceRegistry,
     note: Option<RegistryNote>,
-    /// Folders above it that were made for it, from below. They go too, those that are empty then.
+    /// Parent directories that were created for it, from below. Those that are empty are removed too.
     made: Vec<PathBuf>,
 }
 
 impl OwnFolder {
-    /// Makes a folder for a while, where this user's other folders for a while are: Its purpose, such as `ycsb`, begins
-    /// its name.
+    /// Makes a scratch directory next to this user's others. Its name begins with its purpose, such as `ycsb`.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -35,7 +34,7 @@ impl OwnFolder {
         })
     }
 
-    /// Makes a folder in `above`, which others may write to if it has the sticky bit, as `/tmp` has.
+    /// Makes a directory in `above`, which others may write to if it has the sticky bit, like `/tmp`.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -47,9 +46,8 @@ impl OwnFolder {
         OwnFolder::make(&above.join(underlay_files::unique_name(purpose)), registry)
     }
 
-    /// Makes the folder, and those above it that are missing, for this user alone. It must not exist yet: what exists
-    /// is not ours. Nobody else may be able to put another one in its place. Where it can't be made, nothing is left of
-    /// those above it.
+    /// Makes the directory, and missing ones above it, for this user only. It must not exist yet: an existing one is
+    /// not ours. Nobody else may be able to replace it. If it can't be created, nothing is left of those above it.
     ///
     /// # Errors
     /// When it can't be made or noted.
@@ -59,7 +57,7 @@ impl OwnFolder {
             .parent()
             .zip(path.file_name())
             .ok_or_else(|| cannot(std::io::Error::from(std::io::ErrorKind::InvalidInput)))?;
-        // The path without links: removal follows none.
+        // The path without links, since removal follows none.
         let mut made = Vec::new();
         let above = match fs::canonicalize(above) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -91,10 +89,10 @@ impl OwnFolder {
         &self.path
     }
 
-    /// Removes a folder of ours that no registry knows any more: the registry is in memory on most machines,
-    /// and gone after a restart. Returns whether it is gone. One that is noted, or that something is mounted
-    /// in, stays for [`crate::cleanup::clean`], and so does what is no folder: a link leads to somebody
-    /// else's. Only the holder of the lock on what the folder is for may ask.
+    /// Removes a directory of ours that is in no registry any more. On most machines the registry is in memory and gone
+    /// after a restart. Returns whether it is gone. One that is noted, or has a mount in it, stays for
+    /// [`crate::cleanup::clean`]. So does anything that is not a directory: a link may point to other users' files.
+    /// Only the holder of the lock on the directory's purpose may call this.
     ///
     /// # Errors
     /// When it can't be removed.
@@ -103,7 +101,7 @@ impl OwnFolder {
         if !fs::symlink_metadata(path).map_err(cannot)?.is_dir() {
             return Ok(false);
         }
-        // Of this user, and on no way that others can change.
+        // Owned by this user, and on a path that others can't change.
         let path = &Folder::open(path).map_err(cannot)?.path().to_path_buf();
         let is_in =
             |resource: &OwnedResource| resource.made_path().is_some_and(|made| made.starts_with(path));
@@ -129,10 +127,10 @@ impl Drop for OwnFolder {
     }
 }
 
-/// Removes these folders, from below, as long as they are empty. When they were made nobody else could exchange them or
-/// anything above them.
+/// Removes these directories, from below, as long as they are empty. When they were created, nobody else could exchange
+/// them or anything above them.
 fn remove_empty(made: &[PathBuf]) {
-    // Where the making ended early, the lowest are not there.
+    // If creation stopped early, the lowest do not exist.
     for path in made.iter().filter(|path| path.symlink_metadata().is_ok()) {
         if fs::remove_dir(path).is_err() {
             break;

@@ -1,4 +1,4 @@
-//! The journal file of one owner, as bytes from outside: reading never fails, whatever they are.
+//! The journal file of one owner, as untrusted bytes: reading never fails, whatever they are.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,20 +10,21 @@ use underlay_files::{plain_file, scratch_dir};
 use super::resource::OwnedResource;
 use crate::machine::processes::{self, ProcessId};
 
-/// The process that made the things of a journal.
+/// The process that created the resources in a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistryOwner {
     pub process: ProcessId,
-    /// Process numbers start anew with each boot. Empty when it isn't known.
+    /// Process numbers start anew with each boot. Empty when unknown.
     pub boot_id: String,
-    /// A number means another process in each PID namespace: its inode. Earlier versions did not note it.
+    /// A number refers to another process in each PID namespace: this is the namespace's inode. Earlier versions did
+    /// not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
     pub command: String,
 }
 
 impl RegistryOwner {
-    /// Whether its process numbers mean here what they meant to it.
+    /// Whether its process numbers have the same meaning here.
     pub(crate) fn is_of_this_namespace(&self) -> bool {
         self.pid_namespace.is_none_or(|namespace| scratch_dir::pid_namespace() == Some(namespace))
     }
@@ -39,7 +40,7 @@ pub(super) enum RegistryLine {
     Owner(RegistryOwner),
     Note {
         id: u64,
-        /// Journals of earlier versions have it by this name.
+        /// The name in journals of earlier versions.
         #[serde(rename = "thing")]
         resource: OwnedResource,
     },
@@ -52,23 +53,23 @@ pub(super) enum RegistryLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryJournal {
     pub owner: RegistryOwner,
-    /// Without its line only the number of the process is known, by the name of the file.
+    /// Without the owner's line, only the number of the process is known, from the file's name.
     pub is_owner_noted: bool,
     /// Outstanding resources, in the order of their notes.
     pub resources: Vec<(u64, OwnedResource)>,
     /// Lines that were cut short or damaged.
     pub unreadable_lines: usize,
-    /// Its owner has it locked, or nobody can tell.
+    /// Its owner has locked it, or this can't be determined.
     pub is_locked: bool,
 }
 
 impl RegistryJournal {
-    /// Whether the owner still runs, in this boot of the machine. One in another PID namespace, as that of a container,
-    /// can't be seen: it is known by its lock.
+    /// Whether the owner still runs, in this boot of the machine. An owner in another PID namespace, such as a
+    /// container's, can't be seen: its lock shows that it runs.
     pub fn is_alive(&self) -> bool {
         let is_seen = || self.owner.process.is_alive();
         if !self.is_owner_noted {
-            // It may have just been begun, in any PID namespace: its owner locks it before it writes to it.
+            // It may have just been created, in any PID namespace: its owner locks it before writing to it.
             return self.is_locked || is_seen();
         }
         let is_there = if self.owner.is_of_this_namespace() { is_seen() } else { self.is_locked };
@@ -83,7 +84,7 @@ pub(super) fn file_name(pid: u32, start_ticks: u64) -> String {
     format!("owner-{pid}-{start_ticks}.jsonl")
 }
 
-/// `None` for a file that is no journal, by its name, or can't be opened.
+/// `None` for a file that is not a journal by its name, or can't be opened.
 pub(super) fn read(path: &Path) -> Option<RegistryJournal> {
     let process = parse_file_name(path.file_name()?.to_str()?)?;
     let mut bytes = Vec::new();
@@ -98,7 +99,7 @@ fn parse_file_name(name: &str) -> Option<ProcessId> {
     Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
 }
 
-/// Reads a journal of `process` (by its file name, which holds even if the first line is damaged).
+/// Parses a journal of `process` (known from its file name, which is valid even if the first line is damaged).
 pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> RegistryJournal {
     let mut owner =
         RegistryOwner { process, boot_id: String::new(), pid_namespace: None, command: "?".to_owned() };
@@ -107,7 +108,7 @@ pub fn parse_journal(process: ProcessId, bytes: &[u8]) -> RegistryJournal {
     let mut unreadable_lines = 0;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         match serde_json::from_slice(line) {
-            // A journal copied under another name speaks of another process: the name decides.
+            // A journal copied under another name refers to another process: the name decides.
             Ok(RegistryLine::Owner(found)) if found.process == process => {
                 (owner, is_owner_noted) = (found, true);
             }

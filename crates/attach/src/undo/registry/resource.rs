@@ -14,21 +14,21 @@ pub struct PreviousLimits {
     pub(crate) min_ratio_fine: u32,
 }
 
-/// Something that outlives the process that made it.
+/// A resource that may outlive the process that created it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum OwnedResource {
-    /// A filesystem on the loop device of the file `backing`, on the ublk device of that link, or on that device.
+    /// A file system on the loop device of the file `backing`, on the ublk device of that link, or on that device.
     Mount {
         mount_point: PathBuf,
         backing: PathBuf,
     },
-    /// A FUSE export that calls itself `source`.
+    /// A FUSE export with the source name `source`.
     FuseMount {
         mount_point: PathBuf,
         source: String,
     },
-    /// A directory that a device daemon serves, and calls `source`.
+    /// A directory that a device daemon serves, with the source name `source`.
     Directory {
         mount_point: PathBuf,
         source: String,
@@ -37,32 +37,32 @@ pub enum OwnedResource {
     Loop {
         backing: PathBuf,
     },
-    /// The ublk devices of the daemon whose links lie in this directory.
+    /// The ublk devices of the daemon whose links are in this directory.
     Ublk {
         export: PathBuf,
     },
-    /// The limit of dirty pages of the device of this number, which had another one before.
+    /// The limit of dirty pages of the device with this number, and its former limit.
     DirtyLimit {
         device: String,
-        /// Journals of earlier versions have it by this name.
+        /// The name in journals of earlier versions.
         #[serde(rename = "former")]
         previous: PreviousLimits,
     },
-    /// How far the kernel reads ahead on the device of this number, which was another distance before.
+    /// The kernel's read-ahead on the device with this number, and its former value.
     ReadAhead {
         device: String,
         previous_kib: u64,
     },
-    /// The kernel's connection of this host to an NVMe subsystem, by TCP.
+    /// This host's kernel connection to an NVMe subsystem, over TCP.
     NvmeController {
         subsystem_nqn: String,
         host_nqn: String,
-        /// Its number, once the kernel has told it. Earlier versions did not note it.
+        /// Its number, once the kernel has reported it. Earlier versions did not note it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<u32>,
     },
-    /// Objects below this prefix in a store that is not ours, or files below it in a directory of a cluster elsewhere.
-    /// Only its owner knows how to reach it.
+    /// Objects below this prefix in an external store, or files below it in a directory of an external cluster. Only
+    /// its owner knows how to reach it.
     ElsewhereContent {
         place: String,
     },
@@ -71,7 +71,7 @@ pub enum OwnedResource {
         config: PathBuf,
         control: PathBuf,
     },
-    /// Any other process, and what it is.
+    /// Any other process, with a description.
     Process {
         process: ProcessId,
         what: String,
@@ -87,20 +87,20 @@ pub enum OwnedResource {
     Socket {
         path: PathBuf,
     },
-    /// The socket on which its owner takes commands for the nodes of a system.
+    /// The socket on which its owner accepts commands for the nodes of a system.
     Nodes {
         control: PathBuf,
     },
-    /// The socket on which its owner takes commands for the run in this directory.
+    /// The socket on which its owner accepts commands for the run in this directory.
     Run {
         control: PathBuf,
         directory: PathBuf,
     },
-    /// The socket on which its owner, a load or a worker, tells its figures.
+    /// The socket on which its owner, a load or a worker, reports its metrics.
     Service {
         control: PathBuf,
     },
-    /// A directory that is ours with everything below it.
+    /// A directory of ours with everything below it.
     Tree {
         path: PathBuf,
     },
@@ -111,7 +111,7 @@ pub enum OwnedResource {
 }
 
 impl OwnedResource {
-    /// The path that must not exist yet when the thing is noted: what was there before isn't ours to remove.
+    /// The path that must not exist yet when the resource is noted: anything there before isn't ours to remove.
     pub(crate) fn made_path(&self) -> Option<&Path> {
         match self {
             OwnedResource::File { path }

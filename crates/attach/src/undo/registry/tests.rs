@@ -8,7 +8,7 @@ pub(crate) fn registry() -> (tempfile::TempDir, ResourceRegistry) {
     (directory, registry)
 }
 
-/// A process that has ended: its number may be taken again, its start time not.
+/// A process that has ended: its number may be reused, its start time may not.
 pub(crate) fn dead_process() -> ProcessId {
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let id = ProcessId::from_pid(child.id()).unwrap();
@@ -65,7 +65,7 @@ fn folder_without_registry_is_removed_by_owner_only() {
     make();
     assert!(OwnFolder::remove_forgotten(&path, &registry).unwrap());
     assert!(!path.exists());
-    // A link leads to what is not ours.
+    // A link points to something that is not ours.
     let precious = keep.path().join("precious");
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("file"), "x").unwrap();
@@ -111,7 +111,7 @@ fn line_after_torn_one_is_read() {
     let (_keep, registry) = registry();
     let torn = OwnedResource::Loop { backing: "/torn".into() };
     let path = journal_of(&registry, dead_process(), &processes::boot_id(), &[torn]);
-    // The part of a line that a full disk lets through.
+    // The part of a line that fits on a full disk.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"{\"note\":{\"id\":2,\"thi").unwrap();
     let resource = OwnedResource::Loop { backing: "/whole".into() };
@@ -143,7 +143,7 @@ fn owner_in_other_pid_namespace_lives_while_journal_locked() {
     assert!(registry.leftovers().is_empty() && registry.living().len() == 1);
     other_namespace.unlock().unwrap();
     assert!(registry.leftovers().len() == 1 && registry.living().is_empty());
-    // Here its number alone tells, locked or not; and so it is with what earlier versions wrote.
+    // Here only its number counts, locked or not; the same applies to records of earlier versions.
     for noted in [scratch_dir::pid_namespace(), None] {
         let here = journal_with(noted);
         here.lock().unwrap();
@@ -202,8 +202,8 @@ fn some_thing() -> impl Strategy<Value = OwnedResource> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Against a map: everything noted and not forgotten is outstanding, and cutting the file anywhere loses at most
-    /// the line that was cut.
+    /// Compared with a map: everything noted and not forgotten is outstanding, and truncating the file anywhere loses
+    /// at most the truncated line.
     #[test]
     fn truncated_journal_reads_back(
         actions in proptest::collection::vec((some_thing(), any::<bool>()), 0..20),
@@ -237,7 +237,7 @@ proptest! {
         let cut = cut.index(bytes.len() + 1);
         let torn = parse_journal(process, &bytes[..cut]);
         let complete = ends.iter().filter(|end| **end <= cut).count();
-        // An owner line that is cut off is no line at all.
+        // A truncated owner line does not count as a line.
         let expected = complete.checked_sub(1).map_or_else(Vec::new, |last| model[last].clone());
         prop_assert_eq!(torn.resources, expected);
         prop_assert!(torn.unreadable_lines <= 1);
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// Nobody may have put a link there between a look and the making, and nobody else looks in.
+/// Nobody can put a link there between the check and the creation, and nobody else can read it.
 #[test]
 fn own_folder_is_new_and_private() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -269,7 +269,7 @@ fn own_folder_is_new_and_private() {
     assert!(made.iter().all(|path| !path.exists()) && registry.journals().is_empty());
 }
 
-/// Directories made above a folder for its sake go with it, unless something was put into them since.
+/// Directories created above a directory for its sake are removed with it, unless they have other contents.
 #[test]
 fn folders_above_one_of_our_own_go_with_it() {
     let (keep, registry) = registry();

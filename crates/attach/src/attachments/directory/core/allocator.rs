@@ -1,7 +1,7 @@
-//! Which blocks of the device are free, and which of them to take.
+//! Finds free blocks of the device, and chooses which of them to use.
 //!
-//! The device is divided into groups. A directory has a home in one of them, its files begin there, and a file goes
-//! on behind its own last block where it can. So what belongs together lies together, and a disk's arm stays near.
+//! The device is divided into groups. A directory has a home in one of them, and its files begin there. A file
+//! continues after its own last block where it can. So related data lies together, and a disk's arm stays near.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use super::extents::BlockRun;
 const GROUP_BLOCKS: u64 = 32_768;
 const MIN_GROUPS: u64 = 8;
 
-/// How many free runs are looked at for a near one, before any that is long enough will do.
+/// How many free runs are checked for a near one, before any that is long enough will do.
 const NEAR_RUNS: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -25,18 +25,18 @@ pub(super) struct BlockAllocator {
     /// The same by length.
     by_length: BTreeSet<(u64, u64)>,
     free_in_group: Vec<u64>,
-    /// How many directories were placed there: they are made before their files are.
+    /// The number of directories placed there: they are created before their files are.
     homes_in_group: Vec<u64>,
     free_blocks: u64,
 }
 
-/// Blocks that are in use were to be taken, or free ones to be freed: the metadata contradicts itself.
+/// Used blocks were to be allocated, or free ones to be freed: the metadata contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("blocks {} to {} are outside the device or belong to another file as well", .0.start, .0.end())]
 pub(super) struct AllocationOverlap(pub BlockRun);
 
 impl BlockAllocator {
-    /// All blocks of `range` free.
+    /// All blocks of `range` are free.
     pub(super) fn new(range: Range<u64>) -> BlockAllocator {
         let blocks = range.end.saturating_sub(range.start);
         let group_blocks = GROUP_BLOCKS.min(blocks / MIN_GROUPS).max(1);
@@ -71,8 +71,9 @@ impl BlockAllocator {
         self.free.iter().map(|(&start, &count)| BlockRun { start, count })
     }
 
-    /// Takes one run of at most `wanted` blocks: at `goal` if that is free, behind it where a run is long enough,
-    /// anywhere else where one is, and the longest that there is at last. `None` when nothing is free.
+    /// Takes one run of at most `wanted` blocks: at `goal` if that is free, after it where a run is long enough, or
+    /// anywhere else where one is. As a last resort it takes the longest run that there is. `None` when nothing is
+    /// free.
     pub(super) fn allocate(&mut self, goal: u64, wanted: u64) -> Option<BlockRun> {
         if wanted == 0 {
             return None;
@@ -89,7 +90,7 @@ impl BlockAllocator {
     fn allocate_near(&self, goal: u64, wanted: u64) -> Option<BlockRun> {
         let (&start, &count) = self.free.range(..=goal).next_back()?;
         let left = (start + count).checked_sub(goal).filter(|left| *left > 0)?;
-        // A crumb at the goal would only cut the file in pieces.
+        // A small run at the goal would only fragment the file.
         (left >= wanted.min(16)).then_some(BlockRun { start: goal, count: left.min(wanted) })
     }
 
@@ -125,7 +126,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Gives blocks back.
+    /// Frees blocks.
     pub(super) fn release(&mut self, run: BlockRun) -> Result<(), AllocationOverlap> {
         if run.count == 0 {
             return Ok(());
@@ -152,9 +153,9 @@ impl BlockAllocator {
         Ok(())
     }
 
-    /// Where a new directory's files should begin: near its parent, or for one at the top, and where the
-    /// parent's group is nearly full, in the emptiest group; of several in the one that the fewest
-    /// directories have.
+    /// Where a new directory's files should begin: near its parent. A directory at the top, or with a parent whose
+    /// group is nearly full, goes to the emptiest group. Among equally empty groups the one with the fewest directories
+    /// is taken.
     pub(super) fn home(&mut self, parent_home: u64, at_the_top: bool) -> u64 {
         let group = self.group(parent_home);
         let crowded = self.free_in_group.get(group).is_none_or(|free| *free < self.group_blocks / 8);
@@ -171,7 +172,7 @@ impl BlockAllocator {
         home
     }
 
-    /// A directory has its home there.
+    /// Records that a directory has its home there.
     pub(super) fn settle(&mut self, home: u64) {
         let group = self.group(home);
         if let Some(homes) = self.homes_in_group.get_mut(group) {
@@ -193,7 +194,7 @@ impl BlockAllocator {
         self.by_length.remove(&(run.count, run.start));
     }
 
-    /// Takes a part out of the free run that it lies in.
+    /// Removes a part from its free run.
     fn remove_part(&mut self, part: BlockRun) {
         let Some((&start, &count)) = self.free.range(..=part.start).next_back() else { return };
         let whole = BlockRun { start, count };
@@ -269,7 +270,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// Against a set of free blocks: what is given is free, and free and used are all there is.
+        /// Compared with a set of free blocks: whatever is allocated was free, and free and used blocks are all blocks.
         #[test]
         fn allocator_random_steps_never_overlap_or_leak(
             steps in proptest::collection::vec((any::<bool>(), 0..300_u64, 1..40_u64), 0..80),

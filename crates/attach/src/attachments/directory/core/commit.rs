@@ -1,4 +1,4 @@
-//! Making changes durable: the thread that commits, and what asks it to.
+//! Makes changes durable: the thread that commits, and the requests for it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::extents::BlockRun;
 use super::failures::errno;
 use super::{BLOCK_BYTES, CoreCallback, DirectoryCore};
 
-/// A transaction of this size is committed without being asked for; at twice the size changes have to wait.
+/// A transaction of this size is committed unasked; at twice the size changes have to wait.
 const FULL_TRANSACTION_BYTES: usize = 512 << 10;
 
 /// How long a change may stay in memory, as with ext4.
@@ -20,13 +20,13 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) enum CommitJob {
     Commit(CoreCallback<()>),
-    /// Commit, and then go on with what had found no space.
+    /// Commit, and then retry what had found no space.
     Reclaim(Box<dyn FnOnce() + Send>),
     Stop(Sender<()>),
 }
 
 impl DirectoryCore {
-    /// Makes every change durable that was made before. Waits for the device.
+    /// Makes all earlier changes durable. Waits for the device.
     ///
     /// # Errors
     /// When the device fails, or is gone.
@@ -38,8 +38,8 @@ impl DirectoryCore {
             state.seal(&self.journal);
             (state.sealed_number == state.durable_number, std::mem::take(&mut state.begins_anew))
         };
-        // Flush the data that the records describe. Only this function has the journal write, so no record
-        // overtakes it.
+        // Flush the data that the records describe. Only this function makes the journal write, so no record overtakes
+        // it.
         let covers = self.state().covers();
         let flushed = match is_planted(PlantedBug::NamesBeforeData) {
             true => Ok(()),
@@ -70,20 +70,20 @@ impl DirectoryCore {
         outcome.map_err(|error| self.errno(&error))
     }
 
-    /// Gives blocks back to the device, and then to the allocator.
+    /// Returns blocks to the device, and then to the allocator.
     fn discard(&self, run: BlockRun) {
         let request = DeviceRequest::Discard {
             offset_bytes: run.start * BLOCK_BYTES,
             length_bytes: run.count * BLOCK_BYTES,
         };
-        // Weak: a request in flight must not keep the file system alive after its last user is gone.
+        // Weak: a request in flight must not keep the file system alive after its last user.
         let core = Weak::clone(&self.itself);
         let discarded = move |_| {
             let Some(core) = core.upgrade() else { return };
             let mut state = core.state();
             state.discarding_blocks -= run.count;
             if let Err(overlap) = state.allocator.release(run) {
-                // Better lost than given to two files.
+                // Better to lose them than to give them to two files.
                 tracing::error!("not used again: {overlap}");
             }
             drop(state);
@@ -93,7 +93,7 @@ impl DirectoryCore {
         self.device.submit(request, Box::new(discarded));
     }
 
-    /// Waits until the device has taken back what it was given.
+    /// Waits until the device has discarded all freed blocks.
     fn wait_for_discards(&self) {
         let mut state = self.state();
         while state.discarding_blocks > 0 && self.check_alive().is_ok() {
@@ -101,7 +101,7 @@ impl DirectoryCore {
         }
     }
 
-    /// [`DirectoryCore::commit`] on the thread that is there for it; those who ask at the same time share one.
+    /// [`DirectoryCore::commit`] on its own thread; simultaneous requests share one commit.
     pub fn commit_later(&self, done: CoreCallback<()>) {
         self.send(CommitJob::Commit(done));
     }
@@ -119,7 +119,7 @@ impl DirectoryCore {
         }
     }
 
-    /// Makes a file durable, or with `data_only` what is needed to read it: fsync(2) and fdatasync(2).
+    /// Makes a file durable, or with `data_only` only what is needed to read it: fsync(2) and fdatasync(2).
     pub fn sync(&self, inode: u64, data_only: bool, done: CoreCallback<()>) {
         let (is_durable, covers) = {
             let state = self.state();
@@ -147,7 +147,8 @@ impl DirectoryCore {
         self.device.submit(DeviceRequest::Flush, Box::new(flushed));
     }
 
-    /// Waits while the transaction is so large that the device must catch up. Not for a thread that completes requests.
+    /// Waits while the transaction is so large that the device must catch up. Must not run on a thread that completes
+    /// requests.
     ///
     /// # Errors
     /// When the device is gone.
@@ -191,7 +192,7 @@ fn merged(mut runs: Vec<BlockRun>) -> Vec<BlockRun> {
     merged
 }
 
-/// Starts the thread that commits. It ends when the file system is closed, or nobody has it any more.
+/// Starts the thread that commits. It ends when the file system is closed or no longer used.
 pub(super) fn start_committing(core: &Arc<DirectoryCore>, jobs: Receiver<CommitJob>) -> std::io::Result<()> {
     let core = Arc::downgrade(core);
     underlay_sync::thread::ThreadBuilder::new()
@@ -200,7 +201,7 @@ pub(super) fn start_committing(core: &Arc<DirectoryCore>, jobs: Receiver<CommitJ
         .map(drop)
 }
 
-/// The thread that commits: when asked, and now and then.
+/// The thread that commits, on request and at intervals.
 fn work(core: &Weak<DirectoryCore>, jobs: &Receiver<CommitJob>) {
     loop {
         let first = match jobs.recv_timeout(COMMIT_INTERVAL) {

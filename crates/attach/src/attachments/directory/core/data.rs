@@ -1,5 +1,5 @@
-//! Reading and writing: a file's bytes become requests at the places of its extents, as few and as many at once as
-//! these allow. Nothing here waits; the last answer of the device answers the caller.
+//! Reading and writing: a file's bytes become requests at the places of its extents, as few as possible and all at
+//! once. Nothing here waits; the last answer of the device answers the caller.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// The modification time stays: the kernel has the file's pages, and sets it later.
+    /// Keeps the modification time: the kernel has the file's pages, and sets it later.
     pub keep_times: bool,
-    /// Set-id bits go.
+    /// Clears set-id bits.
     pub drop_privileges: bool,
 }
 
-/// Requests in flight: what they came to, and what was read.
+/// Requests in flight: their outcome, and the data read.
 type PendingRequests = CompletionJoin<(CoreResult, Vec<u8>)>;
 
 fn requests(
@@ -36,7 +36,7 @@ fn requests(
     Arc::new(CompletionJoin::new(count, (Ok(()), buffer), |(outcome, buffer)| then(outcome, buffer)))
 }
 
-/// One request is over; `place` is where a read's bytes go in the buffer.
+/// One request has completed; `place` is where a read's bytes go in the buffer.
 fn arrive(requests: &PendingRequests, completion: DeviceCompletion, place: Option<usize>) {
     requests.arrive(|(outcome, buffer)| match (completion, place) {
         (Ok(bytes), Some(index)) => buffer[index..index + bytes.len()].copy_from_slice(&bytes),
@@ -45,7 +45,7 @@ fn arrive(requests: &PendingRequests, completion: DeviceCompletion, place: Optio
     });
 }
 
-/// Parts of the same kind that lie side by side on the device become one.
+/// Merges parts of the same kind that lie side by side on the device.
 fn device_parts(segments: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     for &(device, count) in segments {
@@ -62,7 +62,7 @@ fn blocks(bytes: &Range<u64>) -> Range<u64> {
 }
 
 impl DirectoryCore {
-    /// Reads what there is of a range: shorter at the file's end, empty behind it.
+    /// Reads a range, as far as it exists: less at the file's end, nothing after it.
     pub fn read(self: &Arc<Self>, inode: u64, offset: u64, length: u32, done: CoreCallback<Vec<u8>>) {
         if let Err(error) = self.check_alive() {
             return done(Err(error));
@@ -93,7 +93,7 @@ impl DirectoryCore {
         });
     }
 
-    /// Whole blocks of a range that is held.
+    /// Reads whole blocks of a locked range.
     fn read_blocks(
         self: &Arc<Self>,
         inode: u64,
@@ -129,7 +129,7 @@ impl DirectoryCore {
         }
     }
 
-    /// Writes, and answers when the device has: not durable before a sync.
+    /// Writes, and answers when the device has: the data is not durable before a sync.
     pub fn write(
         self: &Arc<Self>,
         inode: u64,
@@ -180,7 +180,7 @@ impl DirectoryCore {
         let gap = size < write.bytes.start && size / BLOCK_BYTES < cover.start;
         if gap && !self.state().is_tail_clean(write.inode) {
             if lock.region().start > size / BLOCK_BYTES {
-                // Before the larger range is claimed: that would wait for this claim.
+                // Before the larger range is locked, which would otherwise wait for this lock.
                 drop(lock);
                 return self.begin_write(size / BLOCK_BYTES..cover.end, write, data, done);
             }
@@ -196,7 +196,7 @@ impl DirectoryCore {
         self.write_edges(write, size, data, lock, done);
     }
 
-    /// Completes the first and the last block with what is there.
+    /// Fills up the first and the last block with the present content.
     fn write_edges(
         self: &Arc<Self>,
         write: DataWrite,
@@ -213,7 +213,7 @@ impl DirectoryCore {
         }
         let mut edges = vec![cover.start, cover.end - 1];
         edges.dedup();
-        // Blocks with bytes of the file that this write leaves alone.
+        // Blocks with bytes of the file that this write does not change.
         edges.retain(|block| {
             let valid = block * BLOCK_BYTES..((block + 1) * BLOCK_BYTES).min(size);
             !valid.is_empty() && (valid.start < write.bytes.start || valid.end > write.bytes.end)
@@ -225,7 +225,7 @@ impl DirectoryCore {
             Ok(edges) => {
                 for (block, old) in edges {
                     let start = ((block - cover.start) * BLOCK_BYTES) as usize;
-                    // Bytes behind the file's end are not the file's.
+                    // Bytes after the file's end do not belong to the file.
                     let valid = size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES) as usize;
                     let (first, last) = (head, head + data.len());
                     for index in 0..valid {
@@ -268,7 +268,7 @@ impl DirectoryCore {
         }
     }
 
-    /// Writes whole blocks, and maps those that had no place once they are written.
+    /// Writes whole blocks, and maps those without a place once they are written.
     fn write_blocks(
         self: &Arc<Self>,
         write: DataWrite,
@@ -281,7 +281,7 @@ impl DirectoryCore {
             Ok(plan) => plan,
             Err(Errno::NOSPC) if write.may_reclaim && self.state().has_blocks_waiting() => {
                 let core = Arc::clone(self);
-                // Once only, or a full device would have it commit forever.
+                // Only once, or a full device would make it commit forever.
                 let write = DataWrite { may_reclaim: false, ..write };
                 return self
                     .send(CommitJob::Reclaim(Box::new(move || core.write_blocks(write, data, lock, done))));
@@ -313,7 +313,7 @@ impl DirectoryCore {
         }
     }
 
-    /// A place for every block of a write, in its order.
+    /// Finds a place for every block of a write, in order.
     fn plan(&self, state: &mut CoreState, write: &DataWrite) -> Result<WritePlan, Errno> {
         let file = state.tree.get(write.inode).ok_or(Errno::NOENT)?;
         let size = file.attributes.size;
@@ -352,7 +352,7 @@ impl DirectoryCore {
     fn written(&self, write: &DataWrite, plan: WritePlan, outcome: CoreResult) -> CoreResult {
         let mut state = self.state();
         if outcome.is_err() || state.tree.get(write.inode).is_none() {
-            // No record names these blocks, so they are free at once: nothing to discard or to commit.
+            // No record names these blocks, so they are free at once, without discard or commit.
             state.give_back(&plan.fresh);
             return outcome.and(Err(Errno::IO));
         }
@@ -383,13 +383,13 @@ impl DirectoryCore {
             state.changed(write.inode, false);
         }
         if holds_end {
-            // The last block was completed with zeros.
+            // The last block was filled up with zeros.
             state.volatile.entry(write.inode).or_default().tail_clean = true;
         }
         Ok(())
     }
 
-    /// Makes what lies behind the file's end in its last block zeros. The block is held.
+    /// Zeros the part of the file's last block after its end. The block is locked.
     pub(super) fn clean_tail(self: &Arc<Self>, inode: u64, then: CoreCallback<()>) {
         let size = match self.file_size(inode) {
             Ok(size) => size,
@@ -411,11 +411,11 @@ impl DirectoryCore {
         );
     }
 
-    /// Zeros a part of one block, if it was ever written. The block is held.
+    /// Zeros a part of one block, if it was ever written. The block is locked.
     pub(super) fn zero_bytes(self: &Arc<Self>, inode: u64, bytes: Range<u64>, then: CoreCallback<()>) {
         let block = bytes.start / BLOCK_BYTES;
         if bytes.is_empty() || bytes.end - bytes.start == BLOCK_BYTES {
-            // Nothing, or a whole block, which has been dealt with as one.
+            // Nothing, or a whole block, which has been handled as such.
             return then(Ok(()));
         }
         let core = Arc::clone(self);
@@ -454,7 +454,7 @@ impl DirectoryCore {
 }
 
 impl CoreState {
-    /// A file's content lies there from now on.
+    /// Records where a file's content is from now on.
     fn place(&mut self, inode: u64, offset: u64, run: BlockRun) -> CoreResult {
         let BlockRun { start: device, count } = run;
         self.perform(TreeOperation::Map { inode, at: offset, device, count, written: true })?;
@@ -468,7 +468,7 @@ impl CoreState {
     }
 }
 
-/// A write that is on its way.
+/// A write in progress.
 #[derive(Clone, Debug)]
 struct DataWrite {
     inode: u64,
@@ -478,12 +478,12 @@ struct DataWrite {
     may_reclaim: bool,
 }
 
-/// Where a write goes.
+/// The destination of a write.
 struct WritePlan {
     /// Device block and count, in the order of the file.
     places: Vec<(u64, u64)>,
     fresh: FreshBlocks,
     unwritten: Vec<(u64, u64, u64)>,
-    /// How many flushes had failed.
+    /// The number of flushes that had failed.
     failures: u64,
 }

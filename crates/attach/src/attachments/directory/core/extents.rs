@@ -34,7 +34,7 @@ pub(super) enum ExtentContent {
 /// A piece of a file: mapped, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileSegment {
-    /// The first of its blocks in the file.
+    /// The first of these blocks in the file.
     pub at: u64,
     pub count: u64,
     pub place: SegmentPlace,
@@ -43,11 +43,11 @@ pub(super) struct FileSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentPlace {
     Hole,
-    /// Allocated, but what lies there is not the file's: it reads as zeros.
+    /// Allocated, but the blocks' content does not belong to the file: it reads as zeros.
     Unwritten(u64),
     Written(u64),
-    /// Written, and then a flush failed: it is read as what was written, but with the device's power it may turn into
-    /// what another file left there. So the journal calls it unwritten until it is written anew.
+    /// Written, but then a flush failed. It reads as written, but a power cut may turn it into the data of another
+    /// file. So the journal calls it unwritten until it is written again.
     Doubtful(u64),
 }
 
@@ -62,7 +62,7 @@ impl SegmentPlace {
         }
     }
 
-    /// The same, where the file's content is read from there.
+    /// The same, if the file's content is read from there.
     pub(super) fn content(self) -> Option<u64> {
         match self {
             SegmentPlace::Hole | SegmentPlace::Unwritten(_) => None,
@@ -79,7 +79,7 @@ pub(super) struct ExtentMap {
 }
 
 impl ExtentMap {
-    /// Extents, each of which costs metadata.
+    /// The number of extents; each costs metadata.
     pub(super) fn len(&self) -> usize {
         self.extents.len()
     }
@@ -141,13 +141,13 @@ impl ExtentMap {
         self.extents.range(offset..).next().map(|(&start, extent)| segment(start, extent))
     }
 
-    /// Maps a range anew, and returns the device blocks that it lay on before and does no longer.
+    /// Maps a range again, and returns the device blocks that it no longer uses.
     pub(super) fn map(&mut self, offset: u64, run: BlockRun, content: ExtentContent) -> Vec<BlockRun> {
         if run.count == 0 {
             return Vec::new();
         }
         let mut replaced = self.cut(offset..offset + run.count);
-        // The same blocks again are only marked otherwise.
+        // If the blocks are the same, only their mark changes.
         replaced.retain(|(from, old)| run.start + (from - offset) != old.start);
         self.extents.insert(offset, FileExtent { device: run.start, count: run.count, content });
         self.blocks += run.count;
@@ -156,7 +156,7 @@ impl ExtentMap {
         replaced.into_iter().map(|(_, old)| old).collect()
     }
 
-    /// Makes a hole, and returns the device blocks that lay there.
+    /// Makes a hole, and returns the device blocks that it frees.
     pub(super) fn unmap(&mut self, range: Range<u64>) -> Vec<BlockRun> {
         self.cut(range).into_iter().map(|(_, run)| run).collect()
     }
@@ -239,7 +239,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// Against one entry a block.
+        /// Compared with one entry per block.
         #[test]
         fn maps_like_a_table_of_blocks(
             steps in proptest::collection::vec((0..BLOCKS, 0..12_u64, 0..60_u64, 0..4_u8), 0..40),

@@ -1,14 +1,13 @@
 //! Flushes and commits that failed, and which files report it.
 //!
-//! A commit is shared by all who ask for it, and nobody asks for the one every five seconds. When it
-//! fails, that concerns every file with data or attributes that the last good one had not covered: the device
-//! may have lost them, and nothing here keeps them to be written again. So each of these files answers every
-//! fsync with the error until it was reported once and nobody has the file open any more: a second program
-//! that has it open gets the error as well.
+//! All callers share a commit, and the one every five seconds has no caller. A failed commit concerns every file with
+//! data or attributes that the last good one had not covered. The device may have lost them, and nothing here keeps
+//! them to be written again. So each of these files answers every fsync with the error, until the error was reported
+//! once and the file is no longer open. A second program that has it open gets the error as well.
 //!
-//! A device may have lost what a failed flush was to write, and let the next one succeed. So places whose content no
-//! flush has covered become doubtful then: the journal does not call them written before they were written anew. After
-//! a power cut they read as zeros, and not as what another file left there.
+//! A device may have lost the data of a failed flush, and let the next one succeed. So places that no flush has covered
+//! become doubtful then: the journal does not call them written until they were written again. After a power cut they
+//! read as zeros, and not as data of another file.
 
 use rustix::io::Errno;
 use underlay_storage::device::DeviceError;
@@ -26,14 +25,14 @@ pub(super) struct WriteFailure {
 /// Blocks that a file's content was written to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedBlocks {
-    /// The count of the write.
+    /// The number of the write.
     pub written: u64,
     pub inode: u64,
     pub at: u64,
     pub run: BlockRun,
 }
 
-/// The scope of a flush that is in flight.
+/// The scope of a flush in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushScope {
     written: u64,
@@ -41,8 +40,8 @@ pub(super) struct FlushScope {
 }
 
 impl DirectoryCore {
-    /// A flush of the device is over. It has failed as well if another one did meanwhile: a device may tell only one of
-    /// them.
+    /// A flush of the device has ended. It counts as failed if another one failed meanwhile: a device may report only
+    /// one of them.
     pub(super) fn flush_ended(
         &self,
         covers: FlushScope,
@@ -55,8 +54,8 @@ impl DirectoryCore {
                 state.unflushed.retain(|placed| placed.written > covers.written);
                 Ok(())
             }
-            // The other one has noted all that this one was to cover. Noted again, it would fail the next one that
-            // overlaps it, and so on forever.
+            // The other one has noted everything that this one should have covered. If this one noted it again, it
+            // would make the next overlapping flush fail, and so on forever.
             Ok(()) => Err(DeviceError::Io("another flush failed at the same time".into())),
             Err(error) => {
                 state.note_failure(errno(&error));
@@ -109,8 +108,8 @@ impl CoreState {
         self.volatile.values_mut().filter(|volatile| is_concerned(volatile)).for_each(|one| one.fail(errno));
     }
 
-    /// A write has ended that began when `failures` flushes had failed: one that failed meanwhile may have
-    /// lost part of it.
+    /// A write has ended that began when `failures` flushes had failed. A flush that failed meanwhile may have lost
+    /// part of it.
     pub(super) fn written_across_failures(&mut self, inode: u64, failures: u64) {
         if self.failures != failures {
             let number = self.written;
@@ -130,7 +129,7 @@ impl CoreState {
         }
     }
 
-    /// Nobody has the file open any more.
+    /// The file is no longer open.
     pub(super) fn forget_heard_failure(&mut self, inode: u64) {
         if let Some(volatile) = self.volatile.get_mut(&inode) {
             volatile.failure = volatile.failure.filter(|failure| !failure.was_heard);
@@ -138,7 +137,7 @@ impl CoreState {
     }
 }
 
-/// The error number that a program gets for a device's error; the first messages of the device go to the log.
+/// The error number that a program gets for a device's error. The device's first messages go to the log.
 pub(super) fn errno(error: &DeviceError) -> Errno {
     use std::sync::atomic::{AtomicU32, Ordering};
     const MAX_LOGGED: u32 = 100;

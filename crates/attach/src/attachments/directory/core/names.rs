@@ -1,4 +1,4 @@
-//! Names, attributes and what keeps an inode alive.
+//! Names, attributes, and the lifetime of inodes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::tree::{Inode, ROOT};
 use super::{CoreState, DirectoryCore, now};
 
 const MAX_NAME_BYTES: usize = 255;
-/// As Linux has it (`PATH_MAX`, with its final zero).
+/// The limit in Linux (`PATH_MAX`, with its final zero).
 const MAX_TARGET_BYTES: usize = 4095;
 const MAX_XATTR_NAME_BYTES: usize = 255;
 const MAX_XATTR_BYTES: usize = 64 << 10;
@@ -25,14 +25,14 @@ pub struct FileStat {
     pub kind: InodeKind,
     pub attributes: InodeAttributes,
     pub links: u32,
-    /// Allocated, of [`super::BLOCK_BYTES`].
+    /// Allocated blocks of [`super::BLOCK_BYTES`].
     pub blocks: u64,
     pub device_number: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryListing {
-    /// To go on behind this one.
+    /// To continue after this entry.
     pub number: u64,
     pub name: Vec<u8>,
     pub stat: FileStat,
@@ -45,11 +45,11 @@ pub struct NewNode {
     pub uid: u32,
     pub gid: u32,
     pub device_number: u32,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
 
-/// Changes of an inode's attributes, its size apart.
+/// Changes of an inode's attributes, except its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChange {
     pub mode: Option<u32>,
@@ -73,7 +73,7 @@ pub struct FilesystemSpace {
     pub total_blocks: u64,
     pub free_blocks: u64,
     pub inodes: u64,
-    /// How many more there is room for.
+    /// How many more inodes there is room for.
     pub free_inodes: u64,
 }
 
@@ -112,7 +112,7 @@ impl CoreState {
         self.directory(parent)?.entries.get(name).ok_or(Errno::NOENT)
     }
 
-    /// Both times of a directory whose names changed, the change time of an inode whose links did.
+    /// Sets both times of a directory whose names changed, or the change time of an inode whose links did.
     fn touch(&mut self, inode: u64, time: FileTimestamp, content: bool) {
         if let Some(attributes) = self.tree.attributes_mut(inode) {
             attributes.ctime = time;
@@ -194,7 +194,7 @@ impl DirectoryCore {
             mtime: time,
             ctime: time,
         };
-        // Such a directory hands on its group, and to directories the bit as well (inode(7)).
+        // Such a directory passes on its group, and to directories the bit as well (inode(7)).
         if directory_mode & SET_GID != 0 {
             attributes.gid = directory_gid;
             if node.kind == InodeKind::Directory {
@@ -294,7 +294,7 @@ impl DirectoryCore {
             match (mode, target) {
                 (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST),
                 (RenameMode::Exchange, None) => return Err(Errno::NOENT),
-                // Two names of one file: POSIX wants both to stay.
+                // Two names of one file: POSIX requires both to stay.
                 (_, Some(target)) if target == inode => return Ok(()),
                 _ => {}
             }
@@ -349,7 +349,7 @@ impl DirectoryCore {
         if found.kind == InodeKind::Symlink { Ok(found.target.clone()) } else { Err(Errno::INVAL) }
     }
 
-    /// Up to `most` entries behind number `after` (0 for the first), without `.` and `..`.
+    /// Up to `most` entries after number `after` (0 for the first), without `.` and `..`.
     ///
     /// # Errors
     /// The error number of the system call.
@@ -391,7 +391,7 @@ impl DirectoryCore {
         state.tree.get(inode).ok_or(Errno::NOENT)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
     }
 
-    /// Names, each with a zero behind it.
+    /// Names, each followed by a zero.
     ///
     /// # Errors
     /// The error number of the system call.
@@ -401,7 +401,7 @@ impl DirectoryCore {
         Ok(xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect())
     }
 
-    /// With `create` it must not be there, with `replace` it must.
+    /// With `create` it must not exist, with `replace` it must.
     ///
     /// # Errors
     /// The error number of the system call.
@@ -457,7 +457,7 @@ impl DirectoryCore {
         let waiting: u64 =
             state.transaction.freed.iter().chain(&state.sealed_runs).map(|run| run.count).sum();
         let reserved: u64 = state.volatile.values().map(|volatile| volatile.reserved.blocks()).sum();
-        // Blocks on their way back count as free: a write that finds no others waits for them.
+        // Blocks that are being freed count as free: a write that finds no others waits for them.
         let free_blocks = state.allocator.free_blocks() + waiting + state.discarding_blocks + reserved;
         let room_bytes = self.metadata_limit_bytes.saturating_sub(state.tree.metadata_bytes());
         FilesystemSpace {
@@ -510,11 +510,11 @@ impl DirectoryCore {
             volatile.removing = true;
         }
         let core = Arc::clone(self);
-        // Requests in flight go first.
+        // Requests in flight complete first.
         self.ranges.claim(inode, 0..u64::MAX, LockAccess::Exclusive, move |lock| {
             let mut state = core.state();
             state.give_back_reservation(inode);
-            // Failing is logged; the inode then stays until the next mount.
+            // A failure is logged; the inode then stays until the next mount.
             let _ = state.perform(TreeOperation::Remove { inode });
             state.volatile.remove(&inode);
             drop(state);
@@ -523,7 +523,7 @@ impl DirectoryCore {
     }
 }
 
-/// Removes the privileges that a change of owner or content takes away from a file.
+/// Removes the privileges that a change of owner or content clears on a file.
 pub(super) fn drop_privileges(attributes: &mut InodeAttributes) {
     attributes.mode &= !SET_UID;
     // Without group execution the bit means mandatory locking and stays.

@@ -1,4 +1,4 @@
-//! Making a file system and opening it: what is read from the journal, and what can't be opened.
+//! Creating a file system and opening it: what is read from the journal, and what can't be opened.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ use super::{BLOCK_BYTES, CoreState, CoreTransaction, DirectoryCore, now};
 
 const JOURNAL_KIND: [u8; 8] = *b"ul-files";
 
-/// The share of the device that metadata may take, within these bounds; the journal is four times as large.
+/// The share of the device that metadata may use, within these bounds; the journal is four times as large.
 const METADATA_SHARE: u64 = 256;
 const MIN_METADATA_BYTES: u64 = 256 << 10;
 const MAX_METADATA_BYTES: u64 = 128 << 20;
@@ -52,20 +52,20 @@ fn metadata_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / METADATA_SHARE).clamp(MIN_METADATA_BYTES, MAX_METADATA_BYTES)
 }
 
-/// Whether a volume that begins so holds a directory of ours, which no kernel knows.
+/// Whether a volume that begins like this holds a directory of ours, which no kernel recognises.
 pub fn is_beginning(block: &[u8]) -> bool {
     matches!(AreaHeader::decode(block), HeaderBlock::Valid(header) if header.kind == JOURNAL_KIND)
 }
 
 impl DirectoryCore {
-    /// Makes an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
+    /// Creates an empty file system, whose root belongs to `owner` (user and group). Waits for the device.
     ///
     /// # Errors
-    /// When the device fails or does not suit.
+    /// When the device fails or is unsuitable.
     pub fn format(device: Arc<dyn BlockDevice>, owner: (u32, u32)) -> Result<Arc<DirectoryCore>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
-        // Nothing else is written or discarded: a device that is used up stays so. Programs never see the bytes there.
-        // Where the two headers of the journal lie: without them `load` finds no old tree.
+        // Nothing else is written or discarded, so a used-up device stays used up. Programs never see the bytes there.
+        // These are the two headers of the journal: without them `load` finds no old tree.
         for offset_bytes in [0, journal_bytes / 2] {
             let data = vec![0; BLOCK_BYTES as usize];
             device.execute(DeviceRequest::Write { offset_bytes, data, fua: true })?;
@@ -97,10 +97,10 @@ impl DirectoryCore {
         Ok(core)
     }
 
-    /// Opens what [`DirectoryCore::format`] made. Waits for the device.
+    /// Opens a file system that [`DirectoryCore::format`] created. Waits for the device.
     ///
     /// # Errors
-    /// When the device fails, or what is on it is damaged or something else.
+    /// When the device fails, or its contents are damaged or something else.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<DirectoryCore>, OpenError> {
         let journal_bytes = check_geometry(&*device)?;
         let is_header = |offset_bytes| -> Result<bool, OpenError> {
@@ -132,7 +132,7 @@ impl DirectoryCore {
             }
             for segment in inode.extents.iter() {
                 let start = segment.place.device().unwrap_or(0);
-                // It fails if another file has a block already, or if the journal lies there.
+                // It fails if another file already has a block, or if the journal is there.
                 allocator.take(BlockRun { start, count: segment.count }).map_err(|error| damaged(&error))?;
             }
         }
@@ -166,7 +166,7 @@ impl DirectoryCore {
             metadata_limit_bytes: metadata_bytes(capacity_bytes),
         });
         let weak = Arc::downgrade(&core);
-        // Weakly, since the core has the journal.
+        // Weak, since the core owns the journal.
         core.journal.set_source(move || match weak.upgrade() {
             Some(core) => core.snapshot(),
             None => JournalSnapshot::default(),
@@ -177,7 +177,7 @@ impl DirectoryCore {
 }
 
 impl CoreState {
-    /// Files that were open without a name when the power went.
+    /// Removes files that were open without a name when the power failed.
     fn remove_orphans(&mut self) -> Result<(), Errno> {
         let is_orphan = |(number, inode): &(u64, &tree::Inode)| match inode.kind {
             InodeKind::Directory => *number != ROOT && inode.parent == *number,
@@ -188,7 +188,7 @@ impl CoreState {
     }
 }
 
-/// The tree that these records make, in their order.
+/// Builds the tree from these records, in order.
 fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<InodeTree, OpenError> {
     let mut tree = InodeTree::default();
     for record in records {
@@ -199,7 +199,7 @@ fn replay<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<InodeTree, Open
     Ok(tree)
 }
 
-/// Whether these bytes could be the records of a directory: for looking at them without a device.
+/// Whether these bytes could be the records of a directory, to check them without a device.
 ///
 /// # Errors
 /// The damage.

@@ -1,7 +1,7 @@
-//! The changes that the tree is made of, and how they stand in the journal.
+//! The changes that the tree consists of, and their format in the journal.
 //!
 //! A record of the journal is one transaction: operations one after the other, each a tag and its fields. Numbers are
-//! LEB128; a byte string has its length before it. A snapshot is the transaction that makes the whole tree anew.
+//! LEB128; a byte string is preceded by its length. A snapshot is the transaction that builds the whole tree.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ const KINDS: [InodeKind; 7] = [
     InodeKind::BlockDevice,
 ];
 
-/// The attributes that stat(2) shows and that may change.
+/// The attributes that stat(2) shows and that can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InodeAttributes {
     /// The twelve bits of permissions, set-ids and sticky.
@@ -51,10 +51,10 @@ pub enum TreeOperation {
     Make {
         inode: u64,
         kind: InodeKind,
-        /// Where its blocks should begin, on the device.
+        /// Where its blocks should begin on the device.
         home: u64,
         device_number: u32,
-        /// Of a symbolic link.
+        /// The target of a symbolic link.
         target: Vec<u8>,
         attributes: InodeAttributes,
     },
@@ -107,7 +107,7 @@ pub struct UnreadableOperation(pub usize);
 
 impl TreeOperation {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        // Tags and the order of `KINDS` are on disks: a number never gets another meaning.
+        // Tags and the order of `KINDS` are stored on disks: a number never gets another meaning.
         match self {
             TreeOperation::Make { inode, kind, home, device_number, target, attributes } => {
                 out.push(1);
@@ -200,7 +200,7 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &InodeAttributes) {
     let InodeAttributes { mode, uid, gid, size, atime, mtime, ctime } = attributes;
     [u64::from(*mode), u64::from(*uid), u64::from(*gid), *size].into_iter().for_each(|field| put(out, field));
     for time in [atime, mtime, ctime] {
-        // Sign and magnitude folded, so that times before 1970 stay short.
+        // Sign and magnitude are folded, so that times before 1970 stay short.
         put(out, ((time.s << 1) ^ (time.s >> 63)) as u64);
         put(out, u64::from(time.ns));
     }

@@ -1,4 +1,4 @@
-//! Which blocks of which files are being read or changed.
+//! The blocks of files that are being read or changed.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::CoreCallback;
 pub(super) type InodeRanges = range_locks::RangeLocks<u64, Range<u64>>;
 pub(super) type InodeRangeLock = range_locks::RangeLock<u64, Range<u64>>;
 
-/// The answer first, then the range: the caller does not wait for the range's next user.
+/// Sends the answer before it releases the range, so that the caller does not wait for the range's next user.
 pub(super) fn answer<T>(done: CoreCallback<T>, outcome: Result<T, Errno>, lock: InodeRangeLock) {
     done(outcome);
     drop(lock);

@@ -1,4 +1,4 @@
-//! Which blocks a file gets, and changing how many it has.
+//! Assigns blocks to files, and changes their number.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use super::operation::TreeOperation;
 use super::ranges::{InodeRangeLock, LockAccess, answer};
 use super::{BLOCK_BYTES, CommitJob, CoreCallback, CoreResult, CoreState, DirectoryCore, now};
 
-/// A file that grows gets as much again as it has, within these bounds, so that its next blocks lie behind.
+/// A growing file reserves as many blocks again as it has, within these bounds, so that its next blocks follow
+/// directly.
 const MIN_AHEAD_BLOCKS: u64 = 16;
 const MAX_AHEAD_BLOCKS: u64 = 2048;
 
-/// The largest file: what a signed offset can address.
+/// The largest file: the limit of a signed offset.
 pub(super) const MAX_FILE_BYTES: u64 = i64::MAX as u64 / BLOCK_BYTES * BLOCK_BYTES;
 
 /// Blocks for a part of a file that has none, by file block.
@@ -22,19 +23,19 @@ pub(super) type FreshBlocks = Vec<(u64, BlockRun)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Blocks for every hole of the range; what is there stays.
+    /// Blocks for every hole of the range; existing content stays.
     Reserve,
     /// The range reads as zeros and keeps blocks.
     Zero,
-    /// The range becomes a hole, its blocks free.
+    /// The range becomes a hole, and its blocks are freed.
     Punch,
 }
 
 impl CoreState {
-    /// Blocks for a hole, in as few runs as there are. `None` without a trace when there are not enough.
+    /// Blocks for a hole, in as few runs as possible. `None`, with nothing changed, when there are not enough.
     pub(super) fn allocate(&mut self, inode: u64, hole: Range<u64>, grows: bool) -> Option<FreshBlocks> {
         self.try_allocate(inode, hole.clone(), grows).or_else(|| {
-            // Only what growing files have reserved ahead is left, and they can do without.
+            // Only the reservations of growing files are left, and those files can do without.
             let reserving: Vec<u64> = self
                 .volatile
                 .iter()
@@ -90,7 +91,7 @@ impl CoreState {
         Some(BlockRun { count: run.count.min(wanted), ..run })
     }
 
-    /// Where a block would lie if the file were laid out in its order.
+    /// Where a block would be if the file were laid out in order.
     fn goal(&self, inode: u64, offset: u64) -> u64 {
         if let Some((next, device)) = self.volatile.get(&inode).and_then(|volatile| volatile.hint)
             && next == offset
@@ -127,7 +128,7 @@ impl CoreState {
         }
     }
 
-    /// Blocks that will be free once a commit is over.
+    /// Blocks that will be free after a commit.
     pub(super) fn has_blocks_waiting(&self) -> bool {
         !self.transaction.freed.is_empty() || !self.sealed_runs.is_empty() || self.discarding_blocks > 0
     }
@@ -144,10 +145,10 @@ impl DirectoryCore {
             Err(error) => return done(Err(error)),
         };
         let core = Arc::clone(self);
-        // Up to the end of any file, so that no write behind the new end runs at the same time.
+        // Up to the end of any file, so that no write after the new end runs at the same time.
         self.ranges.claim(inode, from..u64::MAX, LockAccess::Exclusive, move |lock| {
             match core.file_size(inode) {
-                // It shrank while we waited, and its old end needs to be held as well.
+                // It shrank while we waited, so its old end must be locked as well.
                 Ok(old) if size.min(old) / BLOCK_BYTES < lock.region().start => {
                     drop(lock);
                     core.set_size(inode, size, done);
@@ -170,7 +171,7 @@ impl DirectoryCore {
         });
     }
 
-    /// The range is held and the tail clean where it matters.
+    /// Called with the range locked, and the tail clean where it matters.
     fn resize(&self, inode: u64, size: u64) -> CoreResult {
         let mut state = self.state();
         let old = state.stat(inode)?.attributes.size;
@@ -187,7 +188,7 @@ impl DirectoryCore {
         }
         state.changed(inode, true);
         if let Some(volatile) = state.volatile.get_mut(&inode) {
-            // Behind a shorter end lies what was cut off; behind a longer one nothing was written yet.
+            // After a shorter end follows the cut-off content; after a longer one nothing was written yet.
             volatile.tail_clean =
                 size > old || size.is_multiple_of(BLOCK_BYTES) || (size == old && volatile.tail_clean);
         }
@@ -295,7 +296,7 @@ impl DirectoryCore {
             if mode == AllocateMode::Reserve {
                 return then(Ok(()));
             }
-            // The blocks at both ends that the range covers in part.
+            // The blocks at both ends that the range covers only partly.
             let head_end = range.end.min((range.start / BLOCK_BYTES + 1) * BLOCK_BYTES);
             let tail_start = range.start.max(range.end / BLOCK_BYTES * BLOCK_BYTES);
             let next = Arc::clone(&core);
@@ -343,7 +344,7 @@ impl DirectoryCore {
 }
 
 impl CoreState {
-    /// Whole blocks read as zeros from now on, without being written.
+    /// Whole blocks that read as zeros from now on, without being written.
     fn forget_content(&mut self, inode: u64, blocks: Range<u64>) -> CoreResult {
         for segment in self.tree.get(inode).ok_or(Errno::NOENT)?.extents.segments(blocks) {
             if let Some(device) = segment.place.content() {

@@ -1,4 +1,4 @@
-//! The core against a tree of plain vectors, remounted and cut off from power in between.
+//! The core compared with a tree of plain vectors, with remounts and power cuts in between.
 
 mod device;
 mod failures;
@@ -18,7 +18,7 @@ use reference::{Reference, Step, some_steps};
 
 const CAPACITY_BYTES: u64 = 8 << 20;
 
-/// Waits for what an operation answers.
+/// Waits for the answer of an operation.
 pub(super) fn wait<T: Send + 'static>(ask: impl FnOnce(CoreCallback<T>)) -> Result<T, Errno> {
     let (sender, receiver) = channel();
     ask(Box::new(move |outcome| {
@@ -46,7 +46,7 @@ pub(super) fn content(core: &Arc<DirectoryCore>, inode: u64) -> Vec<u8> {
     whole
 }
 
-/// No block belongs to two files or to none, and the numbers that are kept are right.
+/// No block belongs to two files or to none, and the stored numbers are right.
 pub(super) fn check(core: &DirectoryCore) {
     let state = core.state();
     let mut used = BTreeSet::new();
@@ -104,7 +104,7 @@ proptest! {
         check(&core);
     }
 
-    /// Requests that share blocks, all in flight at once and answered in any order: each of them shows.
+    /// Requests that share blocks, all in flight at once and answered in any order: the effect of each is visible.
     #[test]
     fn concurrent_writes_keep_all_bytes(
         lengths in proptest::collection::vec(1..9000_usize, 1..12),
@@ -181,7 +181,7 @@ fn full_device_refuses_writes_until_deletion_frees_space() {
     check(&core);
     core.unlink(ROOT, b"large").unwrap();
     assert_eq!(core.space().free_blocks, empty.free_blocks);
-    // The blocks wait for a commit; a write that needs them doesn't fail, it has them committed.
+    // The blocks wait for a commit. A write that needs them doesn't fail but triggers it.
     let inode = file(&core, "next");
     for step in 0..offset >> 18 {
         write(&core, inode, step << 18, &[4; 1 << 18]).unwrap();
@@ -203,7 +203,7 @@ fn unlinked_open_file_survives_until_remount() {
     core.unlink(ROOT, b"a").unwrap();
     assert_eq!(content(&core, inode), vec![5; 10_000]);
     core.commit().unwrap();
-    // As after a crash: nobody closes it.
+    // As after a crash: it is never closed.
     let again = DirectoryCore::open(device).unwrap();
     assert_eq!(again.stat(inode), Err(Errno::NOENT));
     again.commit().unwrap();
@@ -237,7 +237,7 @@ fn foreign_volume_is_not_opened_as_directory() {
     assert!(matches!(DirectoryCore::open(device.clone()), Err(OpenError::NothingThere)));
     device.execute(DeviceRequest::Write { offset_bytes: 0, data: vec![0x58; 4096], fua: false }).unwrap();
     assert!(matches!(DirectoryCore::open(device.clone()), Err(OpenError::NothingThere)));
-    // Refusing has changed nothing.
+    // The refusal has changed nothing.
     let block = device.execute(DeviceRequest::Read { offset_bytes: 0, buffer: vec![0; 4096] }).unwrap();
     assert_eq!(block, vec![0x58; 4096]);
     assert!(matches!(DirectoryCore::format(memory(1 << 20), (1, 1)), Err(OpenError::TooSmall(_))));
@@ -258,7 +258,7 @@ fn many_names_outlive_several_checkpoints() {
             core.commit().unwrap();
         }
     };
-    // The metadata's share is full: said, before a journal can't be written any more.
+    // The metadata's share is full, which is reported before the journal can no longer be written.
     assert_eq!(refused, Errno::NOSPC);
     assert!(names > 500, "{names} names");
     core.commit().unwrap();

@@ -1,4 +1,4 @@
-//! The directory tree in memory: inodes, names and extents. It changes by operations alone, so that replaying the
+//! The directory tree in memory: inodes, names and extents. It changes only by operations, so that replaying the
 //! journal gives the same tree.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ pub const ROOT: u64 = 1;
 pub(super) struct Inode {
     pub kind: InodeKind,
     pub attributes: InodeAttributes,
-    /// Names of a file; of a directory two and one for each directory in it.
+    /// Names of a file; for a directory, two plus one for each directory in it.
     pub links: u32,
     pub home: u64,
     pub device_number: u32,
@@ -21,12 +21,12 @@ pub(super) struct Inode {
     pub extents: ExtentMap,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub entries: DirectoryNames,
-    /// Of a directory; itself at the root and where it has been removed.
+    /// The parent of a directory; the directory itself at the root, and where it has been removed.
     pub parent: u64,
 }
 
-/// A directory's names. Each has a number that never changes while it is there, so that a listing which is read in
-/// pieces neither repeats nor leaves out a name that was there all the time.
+/// A directory's names. Each has a number that never changes. So a listing in pieces neither repeats nor misses a name
+/// that exists throughout.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirectoryNames {
     by_name: BTreeMap<Arc<[u8]>, (u64, u64)>,
@@ -43,7 +43,7 @@ impl DirectoryNames {
         self.by_name.is_empty()
     }
 
-    /// Number, name and inode of every entry behind number `after`.
+    /// Number, name and inode of every entry after number `after`.
     pub(super) fn entries_after(&self, after: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         self.by_number
             .range(after.saturating_add(1)..)
@@ -81,7 +81,7 @@ pub(super) struct InodeTree {
 #[error("the directory's metadata contradicts itself: {0}")]
 pub(super) struct TreeContradiction(pub String);
 
-/// Upper bounds of what each takes in a snapshot.
+/// Upper bounds for the size of each in a snapshot.
 const INODE_BYTES: u64 = 128;
 const ENTRY_BYTES: u64 = 24;
 const EXTENT_BYTES: u64 = 41;
@@ -98,7 +98,8 @@ impl InodeTree {
         self.inodes.get(&inode)
     }
 
-    /// For attributes, which are written down when the transaction is. Everything else changes by [`InodeTree::apply`].
+    /// For attributes, which are written together with the transaction. Everything else changes by
+    /// [`InodeTree::apply`].
     pub(super) fn attributes_mut(&mut self, inode: u64) -> Option<&mut InodeAttributes> {
         self.inodes.get_mut(&inode).map(|found| &mut found.attributes)
     }
@@ -116,12 +117,12 @@ impl InodeTree {
         self.next_inode
     }
 
-    /// How large a snapshot may become as things stand.
+    /// The largest possible size of a snapshot at present.
     pub(super) fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes
     }
 
-    /// Changes the tree; device blocks that are no longer used are added to `freed`.
+    /// Changes the tree; device blocks that become unused are added to `freed`.
     pub(super) fn apply(
         &mut self,
         operation: &TreeOperation,
@@ -132,13 +133,14 @@ impl InodeTree {
                 if *inode == 0 || self.inodes.contains_key(inode) {
                     return contradiction(format!("inode {inode} is made a second time"));
                 }
-                // A number is not given again, even after its inode is gone.
+                // A number is never reused, even after its inode is gone.
                 self.next_inode = self.next_inode.max(inode.saturating_add(1));
                 self.metadata_bytes += INODE_BYTES + target.len() as u64;
                 let made = Inode {
                     kind: *kind,
                     attributes: *attributes,
-                    // A directory's own `.` and its name in the parent. Others count their names as they come.
+                    // A directory's own `.` and its name in the parent. Other inodes count their names as these are
+                    // added.
                     links: if *kind == InodeKind::Directory { 2 } else { 0 },
                     home: *home,
                     device_number: *device_number,
@@ -188,7 +190,7 @@ impl InodeTree {
                 if !removed.entries.is_empty() {
                     return contradiction(format!("directory {inode} is removed with what is in it"));
                 }
-                // While the inode is there: its blocks become free by this alone.
+                // While the inode still exists: this alone frees its blocks.
                 self.change_extents(*inode, |extents| extents.unmap(0..u64::MAX), freed)?;
                 if let Some(removed) = self.inodes.remove(inode) {
                     let of_xattr =
@@ -202,8 +204,8 @@ impl InodeTree {
         Ok(())
     }
 
-    /// Takes what a file has written to these blocks for doubtful, where it still lies there, and says how the journal
-    /// is to have it. In memory alone nothing changes: it is read as before.
+    /// Marks a file's content in these blocks as doubtful, where it still lies there, and returns the changes for the
+    /// journal. Nothing changes in memory: it is read as before.
     pub(super) fn doubt(&mut self, inode: u64, offset: u64, run: BlockRun) -> Vec<TreeOperation> {
         let Some(file) = self.inodes.get(&inode) else { return Vec::new() };
         let lies_there =
@@ -215,7 +217,7 @@ impl InodeTree {
             let device = run.start + (piece.at - offset);
             let again = BlockRun { start: device, count: piece.count };
             let mark = |extents: &mut ExtentMap| extents.map(piece.at, again, ExtentContent::Doubtful);
-            // The same blocks: nothing gets free, and the file is there.
+            // The blocks stay the same, so nothing becomes free, and the file exists.
             let _ = self.change_extents(inode, mark, &mut Vec::new());
             operations.push(TreeOperation::Map {
                 inode,
@@ -228,7 +230,7 @@ impl InodeTree {
         operations
     }
 
-    /// The operations that make this tree out of an empty one.
+    /// The operations that build this tree from an empty one.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.metadata_bytes as usize);
         TreeOperation::NextInode { inode: self.next_inode }.encode(&mut out);
@@ -263,7 +265,7 @@ impl InodeTree {
                 map.encode(&mut out);
             }
         }
-        // After all inodes: a directory may have a higher number than what it names, or a lower one.
+        // After all inodes: a directory's number may be higher or lower than those of its entries.
         for number in numbers {
             for (name, inode) in self.inodes[&number].entries.iter() {
                 TreeOperation::Link { parent: number, name: name.to_vec(), inode }.encode(&mut out);

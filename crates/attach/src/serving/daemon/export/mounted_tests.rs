@@ -1,4 +1,4 @@
-//! The export mounted for real, over a device that shows what arrives and answers on command.
+//! The export mounted for real, over a device that shows its requests and answers on command.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,12 +13,12 @@ use underlay_storage::device::CompletionCallback;
 use super::*;
 use crate::serving::daemon::{DaemonTransport, mount_export};
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// In this time a reply that does not wait for the device would be there many times over.
+/// Within this time, a reply that does not wait for the device would have arrived many times over.
 const NO_REPLY: Duration = Duration::from_millis(200);
 
-/// Hands each request with its answer to the test.
+/// Passes each request with its answer to the test.
 struct Spy {
     arrived: Mutex<Sender<(DeviceRequest, CompletionCallback)>>,
 }
@@ -29,7 +29,7 @@ impl BlockDevice for Spy {
     }
 
     fn submit(&self, request: DeviceRequest, done: CompletionCallback) {
-        // Without its test a request is dropped, which the kernel gets to know as an error.
+        // Without its test a request is dropped, which the kernel sees as an error.
         let _ = self.arrived.lock().send((request, done));
     }
 }
@@ -41,8 +41,8 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// One for each transport that this host has, where nobody else sees it; none where nothing can be mounted, and CI
-    /// fails there.
+    /// One for each transport of this host, invisible to other processes. None where mounting is impossible; in CI that
+    /// is a failure.
     fn all() -> Vec<Mounted> {
         if let Err(missing) = crate::machine::privileges::probe_privileges()
             .and_then(|()| crate::machine::privileges::probe_fuse())
@@ -81,8 +81,8 @@ impl Mounted {
         File::options().read(true).write(true).open(self.directory.path().join("data")).unwrap()
     }
 
-    /// Calls the kernel on a thread, checks what reaches the device, that the call does not return before the
-    /// device has answered, and that nothing else is asked for; returns what the call returned.
+    /// Calls the kernel on a thread, and checks three things: the requests that reach the device, that the call does
+    /// not return before the device has answered, and that there are no other requests. Returns the call's result.
     fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(File) -> T + Send + 'static,
@@ -105,18 +105,18 @@ impl Mounted {
     }
 }
 
-/// What this thread, and those that it starts, mount from now on is in a namespace of their own, which the kernel
-/// clears away with the last of them, however they end.
+/// Moves the future mounts of this thread, and of those that it starts, into a separate namespace. The kernel removes
+/// them with its last thread, however that ends.
 fn enter_own_mount_namespace() {
     // SAFETY: the flag gives this thread mounts and a working directory of its own; no memory is shared or unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-    // Where mounts are shared, the host would see ours otherwise.
+    // With shared mounts, the host would otherwise see ours.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Requests that nobody took fail now, and later ones at once: the unmount has nothing to wait for.
+        // Requests that were not taken fail now, and later ones at once: the unmount has nothing to wait for.
         drop(std::mem::replace(&mut self.arrived, mpsc::channel().1));
         drop(self.session.take());
     }
@@ -135,7 +135,7 @@ fn flush_reaches_device_before_acknowledgement() {
         mounted.call(|file| file.sync_data(), is_flush, answer_empty).unwrap();
         let failed = mounted.call(|file| file.sync_all(), is_flush, |_| Err(io_error())).unwrap_err();
         assert_eq!(failed.raw_os_error(), Some(libc::EIO));
-        // A flush that failed once is no reason to leave the next one out.
+        // A failed flush is no reason to skip the next one.
         mounted.call(|file| file.sync_all(), is_flush, answer_empty).unwrap();
     }
 }
@@ -152,7 +152,7 @@ fn punched_hole_discards_exact_range() {
         };
         mounted.call(punch, is_discard, |_| Ok(Vec::new())).unwrap();
         assert_eq!(mounted.call(punch, is_discard, |_| Err(io_error())), Err(rustix::io::Errno::IO));
-        // A range that is only to be reserved is no discard: it would destroy what is there.
+        // A range that is only to be reserved must not be discarded, which would destroy its contents.
         let reserve = |file: File| rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 4096);
         assert_eq!(reserve(mounted.open()), Err(rustix::io::Errno::OPNOTSUPP));
         assert!(mounted.arrived.try_recv().is_err());
@@ -215,7 +215,7 @@ fn concurrent_requests_complete_in_any_order() {
                 std::thread::spawn(move || file.write_at(&[number as u8; 4096], number * 4096).unwrap())
             })
             .collect();
-        // All must be here before the first is answered.
+        // All must have arrived before the first is answered.
         let mut requests: Vec<_> = (0..WRITERS)
             .map(|_| mounted.arrived.recv_timeout(TIMEOUT).expect("a request is held back"))
             .collect();

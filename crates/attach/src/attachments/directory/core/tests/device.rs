@@ -1,4 +1,4 @@
-//! Devices for the tests: one that answers at once, one that answers on command, one that loses its power.
+//! Devices for the tests: one answers at once, one on command, and one loses its power.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ fn changes(request: &DeviceRequest) -> Changes {
 }
 
 struct Volatile {
-    /// As a reader sees it.
+    /// The reader's view.
     now: Blocks,
-    /// Writes that no power cut takes.
+    /// Writes that survive any power cut.
     durable: Blocks,
     unflushed: Changes,
 }
@@ -73,12 +73,12 @@ pub(super) fn memory(capacity_bytes: u64) -> Arc<Memory> {
 }
 
 impl Memory {
-    /// The device after a power cut at this moment: of what was not flushed any part is there.
+    /// The device after a power cut at this moment: any part of the unflushed writes may have survived.
     pub(super) fn after_power_cut(&self, seed: u64) -> Arc<Memory> {
         let state = self.state.lock();
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut left = state.durable.clone();
-        // A device may also have got around to all of it, or to nothing.
+        // A device may also have written all of it, or nothing.
         let survive_percent = [0, 10, 50, 90, 100][random.next_u32() as usize % 5];
         for (block, bytes) in &state.unflushed {
             if random.next_u32() % 100 < survive_percent {
@@ -106,7 +106,7 @@ impl Memory {
                 flushed.iter().for_each(|(block, bytes)| state.durable.put(*block, bytes.as_deref()));
             }
             DeviceRequest::Write { fua: true, .. } => {
-                // It is durable, and what was written there before can't come back over it.
+                // It is durable, and earlier content of these blocks can't overwrite it again.
                 for (block, bytes) in &changes {
                     state.unflushed.retain(|(other, _)| other != block);
                     state.durable.put(*block, bytes.as_deref());
@@ -129,7 +129,7 @@ impl BlockDevice for Memory {
     }
 }
 
-/// Keeps requests until the test lets it answer.
+/// Holds requests until the test lets it answer.
 pub(super) struct Delayed {
     memory: Arc<Memory>,
     held: Mutex<Option<Vec<(DeviceRequest, CompletionCallback)>>>,
@@ -148,7 +148,7 @@ impl Delayed {
         *self.held.lock() = None;
     }
 
-    /// Answers what is held, and what that leads to, until nothing is.
+    /// Answers held requests and those that follow from them, until none is held.
     pub(super) fn answer_in_any_order(&self, seed: u64) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         loop {
@@ -182,8 +182,8 @@ impl BlockDevice for Delayed {
     }
 }
 
-/// Fails as many flushes, or forced writes, as the test asks for. A flush that fails has lost what it was to write, as
-/// behind the page cache of Linux: the next one succeeds.
+/// Fails as many flushes, or forced writes, as the test requests. As behind the page cache of Linux, a failed flush has
+/// lost its data, and the next one succeeds.
 pub(super) struct Failing {
     memory: Arc<Memory>,
     pub flushes: Mutex<u32>,

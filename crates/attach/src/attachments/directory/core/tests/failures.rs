@@ -1,4 +1,4 @@
-//! Commits that fail while nobody waits for them.
+//! Commits that fail while nothing waits for them.
 
 use super::device::Failing;
 use super::*;
@@ -22,7 +22,7 @@ fn failed_background_commit_fails_fsync_of_affected_files() {
     sync(&core, calm, false).unwrap();
     let (one, other, closed) = (opened(&core, "one"), opened(&core, "other"), opened(&core, "closed"));
     *device.flushes.lock() = 1;
-    // As every five seconds.
+    // As happens every five seconds.
     core.commit().unwrap_err();
     core.released(closed);
     core.commit().unwrap();
@@ -36,7 +36,7 @@ fn failed_background_commit_fails_fsync_of_affected_files() {
     // The first program to open it later gets the error.
     core.opened(closed);
     assert_eq!(sync(&core, closed, false), Err(Errno::IO));
-    // Heard and closed: it is an ordinary file again.
+    // Reported and closed: it is an ordinary file again.
     core.released(one);
     core.opened(one);
     write(&core, one, 0, &[8; 8192]).unwrap();
@@ -73,7 +73,7 @@ fn failed_record_write_is_reported() {
 fn blocks_lost_by_flush_show_no_foreign_data() {
     let device = Failing::new(CAPACITY_BYTES);
     let core = DirectoryCore::format(device.clone(), (1, 1)).unwrap();
-    // Data of another file lies everywhere.
+    // Data of another file is everywhere.
     let old = opened(&core, "old");
     let mut end = 8192;
     while write(&core, old, end, &[7; 64 << 10]).is_ok() {
@@ -98,7 +98,7 @@ fn blocks_lost_by_flush_show_no_foreign_data() {
     check(&core);
 }
 
-/// Else one error would never end where flushes always overlap.
+/// Otherwise one error would never end where flushes always overlap.
 #[test]
 fn flush_after_failure_ignores_earlier_failure() {
     let core = DirectoryCore::format(Failing::new(CAPACITY_BYTES), (1, 1)).unwrap();

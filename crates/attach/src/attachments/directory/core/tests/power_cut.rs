@@ -1,4 +1,4 @@
-//! The power goes at any moment, and any part of what was not flushed is lost.
+//! The power fails at any moment, and any part of the unflushed data is lost.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn names(core: &DirectoryCore) -> BTreeMap<String, u64> {
     listing(core).into_iter().map(|(path, stat)| (path, stat.inode)).collect()
 }
 
-/// A byte that tells which file it was written to.
+/// A byte that identifies the file that it was written to.
 fn stamp(inode: u64) -> u8 {
     (inode % 255) as u8 + 1
 }
@@ -21,8 +21,8 @@ fn stamp(inode: u64) -> u8 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// After the cut the names are those of one moment, not before the last sync; a file that was synced and left alone
-    /// since is whole; and no file holds a byte that was written to another.
+    /// After the cut the names are those of one moment, not before the last sync. A file that was synced and not
+    /// changed since is whole. No file holds a byte that was written to another.
     #[test]
     fn power_cut_keeps_synced_data_apart(
         steps in proptest::collection::vec(some_step(), 1..60),
@@ -92,7 +92,7 @@ proptest! {
                 let stranger = content.iter().find(|byte| **byte != 0 && **byte != stamp(inode));
                 prop_assert_eq!(stranger, None, "inode {} holds what was written to another", inode);
             }
-            // And it can be gone on with.
+            // And it can be used further.
             let inode = file(&after, "new");
             write(&after, inode, 0, &[1; 5000]).unwrap();
             wait(|done| after.sync(inode, false, done)).unwrap();
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// The blocks of a deleted file are given to others only when its end is durable.
+/// The blocks of a deleted file go to other files only once its deletion is durable.
 #[test]
 fn file_with_lost_deletion_is_whole() {
     let device = memory(CAPACITY_BYTES);

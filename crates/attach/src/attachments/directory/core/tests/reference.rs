@@ -1,4 +1,4 @@
-//! A tree of plain vectors, and the steps that are taken on both.
+//! A tree of plain vectors, and the steps to take on both.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ impl Reference {
                 made
             }
             Step::MakeDirectory(path) => self.add(path, Node::Directory),
-            // It has a number of its own, so that two names are one link only if they were linked.
+            // It has its own number, so that two names are one link only if they were linked.
             Step::Symlink(path) => {
                 self.next += 1;
                 self.add(path, Node::Symlink(self.next))
@@ -148,7 +148,7 @@ impl Reference {
                     if !keep_size {
                         file.resize(file.len().max(range.end as usize), 0);
                     }
-                    // To reserve blocks changes no byte that is there.
+                    // Reserving blocks changes no existing byte.
                     if *allocate_mode != AllocateMode::Reserve {
                         let end = file.len().min(range.end as usize);
                         let start = end.min(range.start as usize);
@@ -179,7 +179,7 @@ impl Reference {
                 _ => false,
             },
             Step::Sync(path) => self.nodes.contains_key(path),
-            // They change how durable things are, and nothing that a reader sees.
+            // They change what is durable, but nothing that a reader sees.
             Step::Commit | Step::Remount => true,
         }
     }
@@ -294,7 +294,7 @@ fn file_at(core: &DirectoryCore, path: &str) -> Result<u64, Errno> {
     if stat.kind == InodeKind::File { Ok(stat.inode) } else { Err(Errno::INVAL) }
 }
 
-/// Takes a step on the core; a remount is the caller's.
+/// Takes a step on the core; the caller does remounts.
 pub(super) fn perform(core: &Arc<DirectoryCore>, step: &Step) -> Result<(), Errno> {
     let make = |path: &String, kind| {
         let target = if kind == InodeKind::Symlink { b"target".to_vec() } else { Vec::new() };
@@ -331,7 +331,7 @@ pub(super) fn perform(core: &Arc<DirectoryCore>, step: &Step) -> Result<(), Errn
             core.link(inode, parent, name).map(|_| ())
         }
         Step::SetXattr { path, value } => {
-            // Whether it is there or not, as the reference has it.
+            // Whether it exists or not, as in the reference.
             core.set_xattr(file_at(core, path)?, b"user.note", value, (false, false))
         }
         Step::Sync(path) => {
