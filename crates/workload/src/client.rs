@@ -1,6 +1,7 @@
-//! What a workload asks of a data system. Systems implement it; the generator knows nothing else of them.
+//! The operations that a workload sends to a data system. Systems implement them; the generator knows nothing else
+//! about them.
 
-/// Which fields of a record an operation speaks of.
+/// The fields of a record that an operation accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldSelection {
     All,
@@ -8,7 +9,7 @@ pub enum FieldSelection {
     One(u32),
 }
 
-/// How an operation ended that the system answered: the expected outcomes are values, not errors.
+/// The outcome of an operation that the system answered. Expected outcomes are values, not errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationOutcome {
     /// Done; for a read, the record was there.
@@ -60,10 +61,10 @@ impl FieldValues {
         &mut self.bytes[start..]
     }
 
-    /// The values, to be changed in place.
+    /// The values, for changes in place.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let mut rest = self.bytes.as_mut_slice();
-        // They lie one behind the other, in the order in which they were appended.
+        // They are stored one after the other, in the order in which they were appended.
         self.entries.iter().map(move |&(_, start, end)| {
             let (value, others) = std::mem::take(&mut rest).split_at_mut(end - start);
             rest = others;
@@ -71,7 +72,7 @@ impl FieldValues {
         })
     }
 
-    /// Makes the first value that of another field.
+    /// Assigns the first value to another field.
     pub(crate) fn rename_first(&mut self, field: u32) {
         if let Some(first) = self.entries.first_mut() {
             first.0 = field;
@@ -91,10 +92,10 @@ impl FieldValues {
     }
 }
 
-/// Records that a scan gave, in its order. One buffer, reused over operations.
+/// Records that a scan returned, in order. One buffer, reused over operations.
 #[derive(Clone, Debug, Default)]
 pub struct FoundRecords {
-    /// More than are used, to keep their memory.
+    /// More than are in use, to keep their memory.
     records: Vec<(Vec<u8>, FieldValues)>,
     used: usize,
 }
@@ -104,7 +105,7 @@ impl FoundRecords {
         self.used = 0;
     }
 
-    /// Appends a record without fields, which are to be filled in.
+    /// Appends a record without fields, to be filled in.
     pub fn push(&mut self, key: &[u8]) -> &mut FieldValues {
         if self.used == self.records.len() {
             self.records.push(Default::default());
@@ -136,7 +137,7 @@ impl FoundRecords {
     }
 }
 
-/// What is said of scans where they can't be checked.
+/// The message about scans where they can't be checked.
 pub const SCANS_ARE_NOT_CHECKED: &str = "this system counts what it scans without returning it: choose a mix without scans, or leave dataintegrity out";
 
 /// One connection, used by one thread. Calls wait for the answer.
@@ -152,7 +153,7 @@ pub trait Client: Send {
         values: &mut FieldValues,
     ) -> Result<OperationOutcome, ClientError>;
 
-    /// Reads up to `limit` records in key order from `start` on, and says how many there were.
+    /// Reads up to `limit` records in key order from `start` on, and returns their number.
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
@@ -163,11 +164,11 @@ pub trait Client: Send {
         fields: FieldSelection,
     ) -> Result<(OperationOutcome, u32), ClientError>;
 
-    /// As [`scan`](Self::scan), and gives the records into `found`, which is cleared first. It is asked for where
-    /// values are checked, and may take longer.
+    /// Like [`scan`](Self::scan), and returns the records in `found`, which is cleared first. Used where values are
+    /// checked; it may take longer.
     ///
     /// # Errors
-    /// Also where a system has no way to give them: what it scans can't be checked, then.
+    /// Also where a system can't return them: its scans can't be checked then.
     fn scan_records(
         &mut self,
         _start: &[u8],
@@ -179,8 +180,8 @@ pub trait Client: Send {
         Err(ClientError::System(SCANS_ARE_NOT_CHECKED.to_owned()))
     }
 
-    /// Writes the given fields of a record, and leaves its others as they are. A record that is not there
-    /// may be created (as YCSB's bindings do) or answered `Missing`.
+    /// Writes the given fields of a record, and leaves its others unchanged. A record that does not exist may be
+    /// created (as YCSB's bindings do) or answered `Missing`.
     ///
     /// # Errors
     /// When the system fails, does not answer in time, or is no longer connected.
@@ -198,8 +199,8 @@ pub trait Client: Send {
     /// When the system fails, does not answer in time, or is no longer connected.
     fn delete(&mut self, key: &[u8]) -> Result<OperationOutcome, ClientError>;
 
-    /// Whether it looks at the values that it is given to write. Making them takes longer than all else that an
-    /// operation needs, so they are left out, all of them, for a client that does not.
+    /// Whether it looks at the values to be written. Creating them takes longer than everything else that an operation
+    /// needs, so they are all left out for a client that does not.
     fn wants_values(&self) -> bool {
         true
     }

@@ -1,8 +1,8 @@
-//! What is asked of a data system, and how the answers are timed.
+//! Sends operations to a data system, and times the answers.
 //!
-//! A [`CoreWorkload`] says what the records are and how keys are chosen; a [`OperationMix`] says which operations are
-//! asked for; [`run()`] asks a system for them through its [`client::Client`] and returns what it measured.
-//! Names, defaults and distributions are those of YCSB's CoreWorkload.
+//! A [`CoreWorkload`] describes the records and the choice of keys; a [`OperationMix`] describes the operations.
+//! [`run()`] sends them to a system through its [`client::Client`] and returns its measurements. Names, defaults and
+//! distributions are those of YCSB's CoreWorkload.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -1,4 +1,4 @@
-//! Which operations are asked for, and in what proportions.
+//! The kinds of operations, and their proportions.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rand::Rng;
 
 use crate::draw::distribution::RequestDistribution;
 
-/// What one operation does. The order is that of every table of operations in this crate.
+/// The action of one operation. The order applies to every table of operations in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OperationKind {
     Read,
@@ -94,7 +94,7 @@ impl OperationProportions {
         for kind in OperationKind::ALL.into_iter().filter(|&kind| self.share(kind) > 0.0) {
             sum += self.share(kind);
             chooser.kinds[count] = kind;
-            // What lies above 64 bits becomes the highest number.
+            // Values above 64 bits become the highest number.
             chooser.bounds[count] = (sum * DRAWS) as u64;
             count += 1;
         }
@@ -104,15 +104,16 @@ impl OperationProportions {
     }
 }
 
-/// How many draws there are of 64 bits.
+/// The number of possible draws of 64 bits.
 const DRAWS: f64 = 18_446_744_073_709_551_616.0;
 
 /// Draws operations by cumulative share.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationChooser {
-    /// Those that have a share.
+    /// The kinds with a share.
     kinds: [OperationKind; 6],
-    /// Where the draws of the next kind begin. The last kind has no bound: rounding may leave the shares' sum below 1.
+    /// Where the draws of the next kind begin. The last kind has no bound, since rounding may leave the shares' sum
+    /// below 1.
     bounds: [u64; 6],
     /// The place of the last kind.
     last: usize,
@@ -127,14 +128,14 @@ impl OperationChooser {
     /// The kind that 64 random bits stand for.
     #[inline(always)]
     pub fn kind_of(&self, draw: u64) -> OperationKind {
-        // Bounds never fall, so the number of those that are passed is the place of the first that is not. Counting
-        // takes no branch: the processor would guess every other one wrong.
+        // Bounds never decrease, so the number of passed bounds is the place of the first one not passed. Counting has
+        // no branch, which the processor would mispredict every other time.
         let passed: usize = self.bounds[..self.last].iter().map(|&bound| usize::from(draw >= bound)).sum();
         self.kinds[passed]
     }
 }
 
-/// How the operations of a mix go over the records.
+/// How the operations of a mix visit the records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MixKind {
     /// Inserts every record once, in the order of their numbers.
@@ -145,7 +146,7 @@ pub enum MixKind {
     Delete,
 }
 
-/// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or proportions of one's own, which a name like
+/// A named mix of operations: `load`, YCSB's `a` to `f`, `delete`, or custom proportions, which a name like
 /// `read80-update20` spells out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OperationMix {
@@ -157,8 +158,8 @@ impl OperationMix {
     /// The names that [`OperationMix::parse`] knows.
     pub const NAMES: [&'static str; 8] = ["load", "a", "b", "c", "d", "e", "f", "delete"];
 
-    /// A standard mix by its name, in either case, or one's own by its shares in percent; YCSB's file names
-    /// (`workloada`) are understood too.
+    /// A standard mix by its name, in either case, or a custom one by its shares in percent. YCSB's file names
+    /// (`workloada`) are accepted too.
     ///
     /// # Errors
     /// When there is no mix of this name.
@@ -187,7 +188,7 @@ impl OperationMix {
         Ok(OperationMix { name: short.to_owned(), kind })
     }
 
-    /// Proportions of one's own; they take a standard mix's name when they are the same.
+    /// Custom proportions; if they match a standard mix, they get its name.
     pub fn from_proportions(proportions: OperationProportions) -> OperationMix {
         let same = |mix: &OperationMix| match mix.kind {
             MixKind::Transactions(standard) => OperationKind::ALL
@@ -202,11 +203,11 @@ impl OperationMix {
             .unwrap_or(OperationMix { name: "custom".to_owned(), kind: MixKind::Transactions(proportions) })
     }
 
-    /// Proportions of one's own under a name that spells them out in percent, `read80-update20`, and that
-    /// [`OperationMix::parse`] reads.
+    /// Custom proportions under a name that spells them out in percent, `read80-update20`, and that
+    /// [`OperationMix::parse`] accepts.
     pub fn spelt_out(proportions: OperationProportions) -> OperationMix {
         let percent = |kind| {
-            // To a thousandth of a percent, which no run tells from its neighbours.
+            // To a thousandth of a percent, a difference that no run can detect.
             let share = (proportions.share(kind) * 1e5).round() / 1e3;
             (share > 0.0).then(|| format!("{}{share}", short_name(kind)))
         };
@@ -236,18 +237,18 @@ impl OperationMix {
         }
     }
 
-    /// True when a system must be able to scan for it.
+    /// True when a system must support scans for it.
     pub fn scans(&self) -> bool {
         self.share(OperationKind::Scan) > 0.0
     }
 
-    /// True when it adds records or takes them away, so that a data set that it ran on is not the loaded one any more.
+    /// True when it adds or removes records, so that a data set is no longer the loaded one afterwards.
     pub fn changes_the_key_set(&self) -> bool {
         self.share(OperationKind::Insert) > 0.0 || self.share(OperationKind::Delete) > 0.0
     }
 
-    /// The request distribution that YCSB's own workload file of this mix asks for. Proportions of one's own have
-    /// CoreWorkload's default.
+    /// The request distribution in YCSB's own workload file for this mix. Custom proportions have CoreWorkload's
+    /// default.
     pub fn default_distribution(&self) -> RequestDistribution {
         match self.name.as_str() {
             "load" | "delete" => RequestDistribution::Sequential,
@@ -263,7 +264,7 @@ impl OperationMix {
     }
 }
 
-/// As names of mixes have it.
+/// The form used in names of mixes.
 fn short_name(kind: OperationKind) -> &'static str {
     match kind {
         OperationKind::ReadModifyWrite => "rmw",

@@ -1,4 +1,4 @@
-//! A workload: what the records are, how keys are chosen, and what one operation touches.
+//! A workload: the records, the choice of keys, and the fields that one operation accesses.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::draw::values::{FieldLength, LengthChooser};
 use crate::mix::{OperationKind, OperationMix, OperationProportions};
 use crate::ycsb::properties::{PropertyError, PropertyErrors, YcsbProperties, known};
 
-/// More fields than this are no record any more.
+/// A record with more fields than this is not realistic.
 pub(crate) const MAX_FIELD_COUNT: u32 = 10_000;
 /// The longest field: 64 MiB.
 pub(crate) const MAX_FIELD_BYTES: u32 = 64 << 20;
@@ -22,7 +22,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 30;
 /// CoreWorkload's default, regardless of the mix.
 const CORE_MAX_SCAN_LENGTH: u32 = 1000;
 
-/// How the length of a scan is drawn.
+/// The distribution of a scan's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanLengthDistribution {
     Uniform,
@@ -30,14 +30,14 @@ pub enum ScanLengthDistribution {
     Zipfian,
 }
 
-/// Everything of CoreWorkload but the mix's name. Where a field is `None`, the mix decides.
+/// All of CoreWorkload except the mix's name. Where a field is `None`, the mix decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoreWorkload {
-    /// Records that are there when a run begins, counted over all clients.
+    /// Records that exist when a run begins, counted over all clients.
     pub record_count: u64,
-    /// The number of the first record that this client loads and asks for.
+    /// The number of the first record that this client loads and requests.
     pub insert_start: u64,
-    /// How many records this client loads and asks for.
+    /// How many records this client loads and requests.
     pub insert_count: u64,
     pub operation_count: Option<u64>,
     pub field_count: u32,
@@ -45,14 +45,14 @@ pub struct CoreWorkload {
     pub field_name_prefix: String,
     pub read_all_fields: bool,
     pub write_all_fields: bool,
-    /// CoreWorkload's proportions, for when no standard mix is named.
+    /// CoreWorkload's proportions, used when no standard mix is named.
     pub proportions: OperationProportions,
     pub request_distribution: Option<RequestDistribution>,
     /// Hotspot: the share of the records that is hot, 0 to 1.
     pub hot_data_fraction: f64,
-    /// Hotspot: the share of the operations that the hot records get, 0 to 1.
+    /// Hotspot: the share of the operations on the hot records, 0 to 1.
     pub hot_operation_fraction: f64,
-    /// Exponential: percent of the operations that fall into the newest part.
+    /// Exponential: the percentage of operations on the newest part.
     pub exponential_percentile: f64,
     /// Exponential: the size of that part, as a share of the records.
     pub exponential_fraction: f64,
@@ -63,9 +63,9 @@ pub struct CoreWorkload {
     pub data_integrity: bool,
     /// The share of a value that repeats, 0 to 1.
     pub compressibility: f64,
-    /// How often a failed insert of a load is tried again.
+    /// How often a failed insert of a load is retried.
     pub insert_retries: u32,
-    /// How long to wait before that, within a fifth, in modelled time.
+    /// The wait before a retry, within a fifth, in modelled time.
     pub insert_retry_interval: Duration,
     /// `threadcount`.
     pub threads: u32,
@@ -112,14 +112,14 @@ impl CoreWorkload {
         }
     }
 
-    /// With CoreWorkload's own defaults where a standard mix would decide: what YCSB does with the same properties.
+    /// Uses CoreWorkload's own defaults where a standard mix would decide, as YCSB does with the same properties.
     pub fn with_core_defaults(mut self) -> Self {
         self.request_distribution.get_or_insert(RequestDistribution::Uniform);
         self.max_scan_length.get_or_insert(CORE_MAX_SCAN_LENGTH);
         self
     }
 
-    /// The mix that the properties ask for.
+    /// The mix that the properties describe.
     pub fn mix(&self) -> OperationMix {
         OperationMix::from_proportions(self.proportions)
     }
@@ -133,12 +133,12 @@ impl CoreWorkload {
         }
     }
 
-    /// The longest scan that a run of `mix` asks for, in records.
+    /// The longest scan in a run of `mix`, in records.
     pub fn max_scan_length_for(&self, mix: &OperationMix) -> u32 {
         self.max_scan_length.unwrap_or_else(|| mix.default_max_scan_length())
     }
 
-    /// Why scans of a mix have no length: the longest of the mix's own is shorter than the shortest that is asked for.
+    /// Why scans of a mix have no valid length: the mix's own maximum is below the requested minimum.
     pub fn scan_problem(&self, mix: &OperationMix) -> Option<String> {
         let (min, max) = (self.min_scan_length, self.max_scan_length_for(mix));
         let is_default = self.max_scan_length.is_none();
@@ -179,14 +179,14 @@ impl CoreWorkload {
         (self.insert_count as f64 * self.record_bytes()) as u64
     }
 
-    /// What does not fit together, each in words; empty when it can be run.
+    /// Contradictions, in words; empty when it can be run.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         problems.extend(self.key_range().err());
         if self.insert_start.checked_add(self.insert_count).is_none_or(|end| end > self.record_count) {
             problems.push(format!(
                 "insertstart + insertcount is {}: expected at most recordcount, {}",
-                // Their sum may be more than 64 bits hold.
+                // Their sum may need more than 64 bits.
                 u128::from(self.insert_start) + u128::from(self.insert_count),
                 self.record_count
             ));
@@ -198,7 +198,7 @@ impl CoreWorkload {
         if field_bytes > MAX_FIELD_BYTES {
             problems.push(format!("fieldlength is {field_bytes} bytes: expected at most {MAX_FIELD_BYTES}"));
         } else if u64::from(field_bytes) * u64::from(self.field_count) > MAX_RECORD_BYTES {
-            // Only here: of fields that are too long by themselves the product says nothing new.
+            // Only here: if fields are too long by themselves, the product adds nothing new.
             problems.push(format!(
                 "fieldcount x fieldlength is {} x {field_bytes} bytes: expected at most {MAX_RECORD_BYTES} in all",
                 self.field_count
@@ -225,7 +225,7 @@ impl CoreWorkload {
         if !(0.0..=1.0).contains(&self.compressibility) {
             problems.push(format!("compressibility is {}: expected 0 to 1", self.compressibility));
         }
-        // Asked so that what is not a number fits nowhere.
+        // In this form, so that NaN never fits.
         let percentile_fits = self.exponential_percentile > 0.0 && self.exponential_percentile < 100.0;
         let fraction_fits = self.exponential_fraction > 0.0 && self.exponential_fraction <= 1.0;
         if !(percentile_fits && fraction_fits) {
@@ -238,14 +238,14 @@ impl CoreWorkload {
     }
 }
 
-/// Reads properties into a workload, keeping every mistake.
+/// Reads properties into a workload, and collects every mistake.
 struct WorkloadReader<'a> {
     properties: &'a YcsbProperties,
     errors: Vec<PropertyError>,
 }
 
 impl WorkloadReader<'_> {
-    /// The value of `name` when it was given and `parse` takes it; a mistake is kept.
+    /// The value of `name` if it was given and `parse` accepts it; a mistake is recorded.
     fn read<T>(&mut self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let property = self.properties.get(name)?;
         let value = parse(property.value.trim());
@@ -281,7 +281,7 @@ fn positive(text: &str) -> Option<u32> {
 }
 
 fn boolean(text: &str) -> Option<bool> {
-    // Java reads booleans in either case.
+    // Java reads booleans in upper or lower case.
     text.to_ascii_lowercase().parse().ok()
 }
 
@@ -306,7 +306,7 @@ impl YcsbProperties {
         read_execution(&mut reader, &mut workload);
         if reader.errors.is_empty() {
             for problem in workload.problems() {
-                // A problem names the properties that it speaks of: the last given of them is its place.
+                // A problem names its properties: the last one given is its place.
                 let named: Vec<&str> = self
                     .iter()
                     .map(|property| property.name.as_str())
@@ -318,7 +318,7 @@ impl YcsbProperties {
         if reader.errors.is_empty() {
             return Ok(workload);
         }
-        // In the order in which they stand, not in which they are read.
+        // In the order of their places, not in reading order.
         let mut errors = reader.errors;
         errors.sort_by_key(|error| self.iter().position(|property| property.origin == error.origin));
         Err(PropertyErrors(errors))

@@ -1,7 +1,7 @@
-//! Decimal digits, eight at a time: names of records are mostly digits, and dividing by ten for each would take longer
-//! than everything else that a name needs.
+//! Decimal digits, eight at a time. Names of records are mostly digits, and a division by ten for each would take
+//! longer than everything else that a name needs.
 
-/// The digits that are written: more than a 64-bit number has.
+/// The number of digits written: more than a 64-bit number has.
 pub(crate) const WIDTH: usize = 24;
 
 const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -10,14 +10,14 @@ const EIGHT_DIGITS: u64 = 100_000_000;
 /// The digits of a number in three words of eight, the highest first.
 pub(crate) type DigitWords = [u64; WIDTH / 8];
 
-/// The three parts of a number that have eight digits each.
+/// Splits a number into three parts of eight digits each.
 #[inline]
 pub(crate) fn parts(number: u64) -> DigitWords {
     let rest = number % (EIGHT_DIGITS * EIGHT_DIGITS);
     [number / (EIGHT_DIGITS * EIGHT_DIGITS), rest / EIGHT_DIGITS, rest % EIGHT_DIGITS]
 }
 
-/// The eight digits of a number below 10^8, one a byte, the first one in the lowest byte.
+/// The eight digits of a number below 10^8, one per byte, the first one in the lowest byte.
 ///
 /// Three halvings, each on all parts at once: into two of four digits, four of two, eight of one. A quotient is a
 /// product with a rounded reciprocal and a shift: 109951163 / 2^40 for 1 / 10,000 (exact below 10^8), 10486 / 2^20 for
@@ -33,8 +33,8 @@ pub(crate) fn spread(part: u64) -> u64 {
     tens | ((twos - tens * 10) << 8)
 }
 
-/// Writes the digits of words that were [`spread`], and says where the number's first digit stands: that of zero is the
-/// last one.
+/// Writes the digits of words that were [`spread`], and returns the position of the number's first digit. For zero that
+/// is the last one.
 #[inline]
 pub(crate) fn write([high, middle, low]: DigitWords, text: &mut [u8; WIDTH]) -> usize {
     text[..8].copy_from_slice(&(high | ASCII_ZEROS).to_le_bytes());

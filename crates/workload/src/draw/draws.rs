@@ -1,8 +1,8 @@
-//! The next operations of one thread, drawn some at a time: kinds, keys, and everything else that an operation needs
-//! but values.
+//! The next operations of one thread, drawn several at a time: kinds, keys, and everything else that an operation needs
+//! except values.
 //!
-//! Each step goes over all of them before the next one begins. One operation's draws are a chain of steps. A processor
-//! can work on several at once only where the chains of several operations lie side by side.
+//! Each step processes all of them before the next one begins. One operation's draws are a chain of steps. A processor
+//! can only work on several at once if the chains of several operations are side by side.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use crate::run::series::KINDS;
 use crate::run::simd_kernels;
 use crate::workload::CoreWorkload;
 
-/// An operation as it was drawn.
+/// A drawn operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrawnOperation {
     pub kind: OperationKind,
-    /// What is read.
+    /// The fields to read.
     pub fields: FieldSelection,
-    /// What is written; `None` where nothing is.
+    /// The fields to write; `None` if there are none.
     pub written: Option<FieldSelection>,
     pub scan_length: u32,
-    /// A record that is added: its key is made when it is sent.
+    /// A record that is added: its key is created when it is sent.
     pub is_added: bool,
-    /// Nothing is to be made before it is sent, nothing between its parts, and nothing to be repeated after it.
+    /// Nothing needs to be created before it is sent or between its parts, and nothing is repeated after it.
     pub is_prompt: bool,
 }
 
 impl DrawnOperation {
-    /// Of all fields, where fields are read or written.
+    /// An operation on all fields, where fields are read or written.
     pub(crate) fn whole(kind: OperationKind, is_added: bool) -> Self {
         use OperationKind::{Insert, ReadModifyWrite, Update};
         let written = matches!(kind, Insert | Update | ReadModifyWrite).then_some(FieldSelection::All);
@@ -49,7 +49,7 @@ impl DrawnOperation {
     }
 }
 
-/// Random numbers of each use by themselves: what is drawn does not depend on how many operations are drawn at once.
+/// Separate random numbers for each use, so that draws do not depend on how many operations are drawn at once.
 #[derive(Debug)]
 struct RandomStreams {
     kinds: Pcg64Mcg,
@@ -58,7 +58,7 @@ struct RandomStreams {
     details: Pcg64Mcg,
 }
 
-/// Draws operations and keeps those that were not taken yet.
+/// Draws operations and keeps those not taken yet.
 #[derive(Debug)]
 pub(crate) struct OperationDraws {
     workload: Arc<CoreWorkload>,
@@ -68,22 +68,22 @@ pub(crate) struct OperationDraws {
     only: OperationKind,
     keys: KeyChooser,
     scan_lengths: LengthChooser,
-    /// What operations of each kind have in common.
+    /// The common properties of operations of each kind.
     templates: [DrawnOperation; KINDS],
     /// No record is added.
     adds_none: bool,
-    /// Beside kind and key, something is drawn: a field, or how far to scan.
+    /// More is drawn than kind and key: a field, or the length of a scan.
     has_details: bool,
     drawn: Vec<DrawnOperation>,
     /// The names of their records, in the same places.
     names: RecordKeys,
     numbers: Vec<u64>,
-    /// The place of the next one that is taken.
+    /// The place of the next operation.
     next: usize,
 }
 
 impl OperationDraws {
-    /// Draws up to `most` at once. Names are made fast for records up to the number `highest`.
+    /// Draws up to `most` at once. Names are created quickly for records up to the number `highest`.
     pub(crate) fn new(
         workload: &Arc<CoreWorkload>,
         mix: &OperationMix,
@@ -99,7 +99,7 @@ impl OperationDraws {
         };
         let mut stream = || Pcg64Mcg::from_rng(rng);
         let streams = RandomStreams { kinds: stream(), keys: stream(), redraws: stream(), details: stream() };
-        // A load knows the numbers of its records before.
+        // A load knows the numbers of its records in advance.
         let adds = |kind| kind == OperationKind::Insert && !mix.visits_every_record();
         let mut draws = OperationDraws {
             streams,
@@ -120,7 +120,7 @@ impl OperationDraws {
         draws
     }
 
-    /// Finds out whether anything but kinds and keys is to be drawn.
+    /// Determines whether anything but kinds and keys must be drawn.
     pub(crate) fn look_for_details(&mut self, mix: &OperationMix, makes_values: bool) {
         use OperationKind::{Read, ReadModifyWrite, Scan, Update};
         let any = |kinds: &[OperationKind]| kinds.iter().any(|&kind| mix.share(kind) > 0.0);
@@ -133,7 +133,7 @@ impl OperationDraws {
         }
     }
 
-    /// How many were drawn and not taken.
+    /// How many were drawn but not taken.
     pub(crate) fn left(&self) -> usize {
         self.drawn.len() - self.next
     }
@@ -147,7 +147,7 @@ impl OperationDraws {
         Some((place, drawn))
     }
 
-    /// Whether the next operation was drawn already and is [`DrawnOperation::is_prompt`].
+    /// Whether the next operation has been drawn and is [`DrawnOperation::is_prompt`].
     #[inline]
     pub(crate) fn has_prompt(&self) -> bool {
         self.drawn.get(self.next).is_some_and(|drawn| drawn.is_prompt)
@@ -159,18 +159,18 @@ impl OperationDraws {
         if self.has_prompt() { self.take() } else { None }
     }
 
-    /// The name of the record of the operation in this place.
+    /// The name of the record for the operation in this place.
     #[inline]
     pub(crate) fn name(&self, place: usize) -> &[u8] {
         self.names.get(place)
     }
 
-    /// Names the record of the operation in this place by its number.
+    /// Names the record for the operation in this place by its number.
     pub(crate) fn set_number(&mut self, place: usize, number: u64) {
         self.names.write(place, number);
     }
 
-    /// The kind of an operation that is drawn by itself.
+    /// The kind of an operation that is drawn separately.
     pub(crate) fn kind(&mut self) -> OperationKind {
         match &self.kinds {
             Some(kinds) => kinds.choose(&mut self.streams.kinds),
@@ -178,8 +178,8 @@ impl OperationDraws {
         }
     }
 
-    /// Draws `count` new operations instead of those before, on records up to `last_acknowledged`, or on the
-    /// record `visited`.
+    /// Replaces the earlier operations by `count` new ones, on records up to `last_acknowledged`, or on the record
+    /// `visited`.
     pub(crate) fn refill(&mut self, count: usize, visited: Option<u64>, last_acknowledged: u64) {
         simd_kernels::widest(
             #[inline(always)]
@@ -199,7 +199,7 @@ impl OperationDraws {
             && self.adds_none
             && self.keys.takes_bits()
         {
-            // Both at once: every random number needs the one before it.
+            // Both at once, since every random number depends on the one before it.
             let numbers = &mut self.numbers[..count];
             self.drawn.extend(numbers.iter_mut().map(|bits| {
                 *bits = keys.next_u64();

@@ -1,17 +1,17 @@
-//! The numbers of records that a run adds, and up to where all of them were answered.
+//! The numbers of records that a run adds, and the number up to which all of them were answered.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// No insert is in progress.
 const IDLE: u64 = u64::MAX;
 
-/// One thread's insert in progress, alone on its cache line.
+/// One thread's insert in progress, on its own cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct PendingInsert(AtomicU64);
 
-/// Gives out record numbers and knows the highest one up to which every insert was answered, so that no reader
-/// asks for a record that may not be there yet. Its memory is one cache line a thread, and nobody waits.
+/// Hands out record numbers and knows the highest one up to which every insert was answered, so that no reader requests
+/// a record that may not exist yet. It takes one cache line per thread, and no thread waits.
 ///
 /// A failed insert counts as answered: its record reads as missing, and the others go on.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct InsertSequence {
 }
 
 impl InsertSequence {
-    /// The records below `first` are there already.
+    /// The records below `first` already exist.
     pub(crate) fn new(first: u64, threads: u32) -> Self {
         InsertSequence {
             next: AtomicU64::new(first),
@@ -31,12 +31,13 @@ impl InsertSequence {
         }
     }
 
-    /// The number of `thread`'s next insert, which is in progress from now on.
+    /// The number of `thread`'s next insert, which is now in progress.
     pub(crate) fn begin(&self, thread: u32) -> u64 {
         let pending = &self.pending[thread as usize].0;
-        // A lower bound goes up before the number is taken: a thread that sees the number taken sees the bound.
+        // The lower bound is published before the number is taken: a thread that sees the number taken also sees the
+        // bound.
         pending.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
-        // SeqCst throughout: threads that look at several of these counters must see one order of events.
+        // SeqCst throughout: threads that read several of these counters must see the same order of events.
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         pending.store(number, Ordering::SeqCst);
         number
@@ -45,7 +46,7 @@ impl InsertSequence {
     /// `thread`'s insert was answered.
     pub(crate) fn acknowledge(&self, thread: u32) {
         self.pending[thread as usize].0.store(IDLE, Ordering::SeqCst);
-        // Before the scan: an insert that begins after this has this number or a higher one.
+        // Before the scan: an insert that begins later has this number or a higher one.
         let next_number = self.next.load(Ordering::SeqCst);
         let first_open = self
             .pending
@@ -83,7 +84,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of open numbers: any order of beginnings and answers.
+        /// Compared with a set of open numbers, for any order of beginnings and answers.
         #[test]
         fn acknowledged_end_is_lowest_open_number(
             threads in 1u32..6,

@@ -1,9 +1,9 @@
-//! Values that can be checked: all of a value follows from its record, its field and a version that it carries.
+//! Values that can be checked: a value follows entirely from its record, its field and a version that it contains.
 //!
-//! A reader needs no memory of what was written. Corruption, torn writes, and values under the wrong record or field
-//! are found; a read that is merely stale is not, since any version is accepted.
+//! A reader need not remember earlier writes. It detects corruption, torn writes, and values under the wrong record or
+//! field. It does not detect stale reads, since any version is accepted.
 //!
-//! Values that YCSB wrote are known too. They follow from the record and the field alone.
+//! Values written by YCSB are also recognised. They follow from the record and the field alone.
 
 use std::io::Write as _;
 
@@ -13,11 +13,11 @@ use crate::client::{FieldSelection, FieldValues};
 use crate::draw::values::{self, WordStream};
 use crate::workload::CoreWorkload;
 
-/// The version's place at the start of a value, in printable bytes of six bits.
+/// The length of the version at the start of a value, in printable bytes of six bits.
 const VERSION_BYTES: usize = 8;
 
-/// Fills a value of `field` of the record `key`. `version` counts for its lowest 48 bits. Values of fewer than 16
-/// bytes carry no version, so that the check has bytes left to compare.
+/// Fills a value of `field` of the record `key`. Only the lowest 48 bits of `version` count. Values of fewer than 16
+/// bytes contain no version, so that the check has bytes left to compare.
 pub fn fill(value: &mut [u8], key: &[u8], field: u32, version: u64, compressibility: f64) {
     let mut version_text = [0u8; VERSION_BYTES];
     for (position, byte) in version_text.iter_mut().enumerate() {
@@ -50,19 +50,19 @@ fn fill_version(
     values::fill(body, &mut WordStream::new(seed), compressibility);
 }
 
-/// Replaces `value` by what YCSB writes: the record's name, the field's, and over and over the hash
-/// of all that stands there already, cut to the length.
+/// Replaces `value` by YCSB's value: the record's name, the field's name, and repeatedly the hash of everything written
+/// so far, cut to the length.
 fn fill_as_ycsb(value: &mut Vec<u8>, key: &[u8], field_name: &str, field: u32, length: usize) {
     value.clear();
     value.extend_from_slice(key);
     value.push(b':');
     value.extend_from_slice(field_name.as_bytes());
-    // A vector takes everything.
+    // A vector accepts everything.
     let _ = write!(value, "{field}");
     let (mut hash, mut hashed) = (0i32, 0);
     while value.len() < length {
         value.push(b':');
-        // Java's hash of a text goes on where that of its beginning ended.
+        // Java's hash of a text continues from the hash of its beginning.
         hash = value[hashed..]
             .iter()
             .fold(hash, |hash, &byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
@@ -72,18 +72,18 @@ fn fill_as_ycsb(value: &mut Vec<u8>, key: &[u8], field_name: &str, field: u32, l
     value.truncate(length);
 }
 
-/// What a reader knows of the values it may be given.
+/// A reader's knowledge of the values that it may get.
 #[derive(Clone, Debug)]
 pub struct ExpectedValues {
     pub field_count: u32,
     pub field_bytes: u32,
     pub compressibility: f64,
-    /// What YCSB's names of fields begin with.
+    /// The prefix of YCSB's field names.
     pub field_name: String,
 }
 
 impl ExpectedValues {
-    /// Of a workload's values.
+    /// For a workload's values.
     pub(crate) fn from_workload(workload: &CoreWorkload) -> ExpectedValues {
         ExpectedValues {
             field_count: workload.field_count,
@@ -93,10 +93,10 @@ impl ExpectedValues {
         }
     }
 
-    /// Checks the fields that a read of `key` gave. `scratch` is reused over calls.
+    /// Checks the fields that a read of `key` returned. `scratch` is reused over calls.
     ///
     /// # Errors
-    /// Says which record and field differ, and how.
+    /// Names the record and field that differ, and the difference.
     pub fn verify(
         &self,
         key: &[u8],
@@ -122,7 +122,7 @@ impl ExpectedValues {
                 FieldSelection::One(one) => field == one,
                 FieldSelection::All => field < self.field_count,
             };
-            // Repetition is looked for in the first 128 fields: enough for any schema that YCSB bindings create.
+            // Repetition is checked in the first 128 fields: enough for any schema that YCSB bindings create.
             let repeated = field < 128 && seen & (1 << field) != 0;
             if !is_known || repeated {
                 let position = position as u64;
@@ -146,7 +146,7 @@ impl ExpectedValues {
                 |written: &[u8]| written.iter().zip(value).position(|(written, found)| written != found);
             let Some(ours) = wrong_from(scratch) else { continue };
             fill_as_ycsb(scratch, key, &self.field_name, field, value.len());
-            // What it agrees with for longer is what was written.
+            // The format that matches for longer is the one that was written.
             if let Some(mismatch) = wrong_from(scratch).map(|ycsbs| ours.max(ycsbs)) {
                 let (from_byte, length) = (mismatch as u64, value.len() as u64);
                 return wrong(WrongValueProblem::Content { field, from_byte, length });

@@ -1,4 +1,4 @@
-//! The names of records: `user` and a number, YCSB's way.
+//! The names of records: `user` and a number, as in YCSB.
 
 use crate::draw::decimal;
 
@@ -11,7 +11,7 @@ pub fn fnv1a_64(number: u64) -> u64 {
     fnv1a_of_bytes(number, 8, 1)
 }
 
-/// The hash of the lowest `bytes` bytes, multiplied by `power` for those that follow.
+/// The hash of the lowest `bytes` bytes, multiplied by `power` for the ones above.
 #[inline]
 fn fnv1a_of_bytes(number: u64, bytes: u32, power: u64) -> u64 {
     let mut hash = FNV_OFFSET_BASIS;
@@ -24,18 +24,18 @@ fn fnv1a_of_bytes(number: u64, bytes: u32, power: u64) -> u64 {
     (hash.wrapping_mul(power) as i64).wrapping_abs() as u64
 }
 
-/// [`fnv1a_64`], in less time for numbers up to a bound: a byte of zero only multiplies, so that all the zero bytes
-/// above the bound are one multiplication.
+/// [`fnv1a_64`], faster for numbers up to a bound. A zero byte only multiplies, so all the zero bytes above the bound
+/// are one multiplication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberHash {
-    /// Numbers of more bytes are hashed the long way.
+    /// Numbers with more bytes are hashed byte by byte.
     bytes: u32,
-    /// The prime to the power of the bytes left out.
+    /// The prime to the power of the number of bytes left out.
     power: u64,
 }
 
 impl NumberHash {
-    /// Fast for the numbers `0 ..= most`, right for all.
+    /// Fast for the numbers `0 ..= most`, correct for all.
     pub fn up_to(most: u64) -> Self {
         let bytes = 8 - most.leading_zeros() / 8;
         NumberHash { bytes, power: FNV_PRIME.wrapping_pow(8 - bytes) }
@@ -56,7 +56,7 @@ impl NumberHash {
         if self.bytes < 8 && bits >> (8 * self.bytes) != 0 {
             return replace_all::<8>(numbers, 1);
         }
-        // A loop whose turns are all alike can be done on several numbers at once.
+        // A loop whose iterations are all alike can process several numbers at once.
         match self.bytes {
             1 => replace_all::<1>(numbers, self.power),
             2 => replace_all::<2>(numbers, self.power),
@@ -77,10 +77,10 @@ fn replace_all<const BYTES: u32>(numbers: &mut [u64], power: u64) {
     }
 }
 
-/// The order that loading writes records in, seen by their names.
+/// The order of loaded records by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertOrder {
-    /// Names are hashes of the numbers: loading jumps about in the keyspace.
+    /// Names are hashes of the numbers: loading jumps around in the keyspace.
     Hashed,
     /// Names are the numbers themselves.
     Ordered,
@@ -95,11 +95,11 @@ impl InsertOrder {
     }
 }
 
-/// How names are made of record numbers.
+/// How record numbers become names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyNaming {
     pub order: InsertOrder,
-    /// Numbers of fewer digits are filled up with zeros on the left.
+    /// Numbers of fewer digits are padded with zeros on the left.
     pub zero_padding: u32,
 }
 
@@ -108,15 +108,15 @@ impl KeyNaming {
     /// The longest padding: far above the 20 digits that a number can have.
     pub const MAX_ZERO_PADDING: u32 = 1000;
 
-    /// The name of record `number`. To make many, use [`RecordKeys`].
+    /// The name of record `number`. For many names, use [`RecordKeys`].
     pub fn name(&self, number: u64) -> Vec<u8> {
         let mut names = RecordKeys::new(*self, number, 1);
         names.write(0, number);
         names.get(0).to_vec()
     }
 
-    /// The length of most names, for sizes: 19 digits when hashed (nine in ten hashes have as many), those of the
-    /// last number when ordered.
+    /// The usual length of names, for sizes. Hashed names have 19 digits (nine in ten hashes do), ordered ones those of
+    /// the last number.
     pub fn typical_bytes(&self, record_count: u64) -> u64 {
         let digits = match self.order {
             InsertOrder::Hashed => 19,
@@ -126,14 +126,14 @@ impl KeyNaming {
     }
 }
 
-/// The names of some records, each in its own place, where they are made over and over without moving a byte.
+/// The names of some records, each in its own place, where they can be rewritten without moving a byte.
 #[derive(Clone, Debug)]
 pub struct RecordKeys {
     naming: KeyNaming,
     hash: NumberHash,
     places: Vec<KeyBuffer>,
-    /// All places, one after the other. Each ends with its name's last digit; what stands before the last
-    /// [`decimal::WIDTH`] digits, and is not the prefix, is zeros of the padding.
+    /// All places, one after the other. Each ends with its name's last digit. Everything before the last
+    /// [`decimal::WIDTH`] digits that is not the prefix is zeros of the padding.
     text: Vec<u8>,
     place_bytes: usize,
     /// The parts of the numbers in the names, the highest of each first.
@@ -144,7 +144,7 @@ pub struct RecordKeys {
 type KeyBuffer = usize;
 
 impl RecordKeys {
-    /// Room for `places` names. Record numbers up to `most` are fast; any number is right.
+    /// Room for `places` names. Record numbers up to `most` are fast; any number is correct.
     pub fn new(naming: KeyNaming, most: u64, places: usize) -> Self {
         let digits = decimal::WIDTH.max(naming.zero_padding as usize);
         let place_bytes = (KeyNaming::PREFIX.len() + digits).next_multiple_of(8);
@@ -165,7 +165,7 @@ impl RecordKeys {
         &self.text[begin + self.places[place]..begin + self.place_bytes]
     }
 
-    /// Makes the name of record `number` in a place.
+    /// Writes the name of record `number` in a place.
     pub fn write(&mut self, place: usize, number: u64) {
         let value = match self.naming.order {
             InsertOrder::Hashed => self.hash.hash_number(number),
@@ -176,8 +176,8 @@ impl RecordKeys {
             write(decimal::parts(value).map(decimal::spread), self.naming.zero_padding, text);
     }
 
-    /// Makes the names of all these records, in as many places from the first one on. Each step goes over all of them,
-    /// so that the processor works on several at once.
+    /// Writes the names of all these records, in consecutive places from the first one. Each step processes all of
+    /// them, so that the processor works on several at once.
     #[inline(always)]
     pub fn write_all(&mut self, numbers: &mut [u64]) {
         if self.naming.order == InsertOrder::Hashed {
@@ -201,13 +201,13 @@ impl RecordKeys {
     }
 }
 
-/// Writes a number's digits to the end of a place, and the prefix before them. Says where the name begins.
+/// Writes a number's digits to the end of a place, and the prefix before them. Returns where the name begins.
 #[inline(always)]
 fn write(words: decimal::DigitWords, zero_padding: u32, text: &mut [u8]) -> KeyBuffer {
     let end = text.len();
     let digits = text.last_chunk_mut().expect("a place has room for a number's digits");
     let first = end - decimal::WIDTH + decimal::write(words, digits);
-    // The prefix either stands within the digits that are written anew each time, or always in the same place.
+    // The prefix is either within the digits that are rewritten each time, or always in the same place.
     let first = first.min(end - zero_padding as usize);
     let start = first - KeyNaming::PREFIX.len();
     text[start..first].copy_from_slice(KeyNaming::PREFIX);

@@ -1,4 +1,4 @@
-//! Field lengths as often as a file says: YCSB's `fieldlengthhistogram`.
+//! Field lengths with the frequencies in a file: YCSB's `fieldlengthhistogram`.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use rand::{Rng, RngExt};
 /// A file longer than this is no histogram of lengths.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// How often fields are as long as which multiple of a block.
+/// How often fields have each multiple of a block as their length.
 ///
-/// Numbers below the sum of the counts are dealt out to the buckets in turn, as in YCSB. Each bucket but the last
+/// Numbers below the sum of the counts are distributed to the buckets in turn, as in YCSB. Each bucket but the last
 /// stands for its upper edge, the last for its lower one. A number that equals a bucket's end still belongs to it. So
-/// the first bucket gets one number more than it counts, and the last one fewer.
+/// the first bucket gets one number more than its count, and the last one fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthHistogram {
     block_bytes: u32,
@@ -25,7 +25,7 @@ impl LengthHistogram {
     /// 0 on, a tab, and its count.
     ///
     /// # Errors
-    /// Which line is wrong and what was expected.
+    /// Names the wrong line and the expected content.
     pub fn read(path: &Path) -> Result<Self, String> {
         let failed = |problem: String| format!("{}: {problem}", path.display());
         let bytes = underlay_files::read(path, MAX_FILE_BYTES)
@@ -62,7 +62,7 @@ impl LengthHistogram {
                 counts.len()
             ));
         }
-        // Every number beyond the other buckets' ends is of the last one, so its count is not needed.
+        // Every number beyond the other buckets' ends belongs to the last one, so its count is not needed.
         counts.pop();
         let mut end = 0;
         let ends = counts.into_iter().map(|count| {
@@ -92,7 +92,7 @@ impl LengthHistogram {
     pub fn mean_bytes(&self) -> f64 {
         let (mut first, mut total) = (0, 0.0);
         for (bucket, &end) in self.ends.iter().enumerate() {
-            // The numbers from `first` to `end`, as far as they are drawn.
+            // The numbers from `first` to `end`, if they can be drawn.
             let bucket_end = (end + 1).min(self.sum);
             total += bucket_end.saturating_sub(first) as f64 * (bucket + 1) as f64;
             first = first.max(bucket_end);
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Bucket by bucket, as YCSB does it.
+    /// Bucket by bucket, as in YCSB.
     fn dealt(counts: &[i64], number: i64) -> u32 {
         let mut left = number;
         for (bucket, count) in counts[..counts.len() - 1].iter().enumerate() {

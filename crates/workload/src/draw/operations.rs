@@ -1,7 +1,7 @@
-//! One thread's operations: what comes next, with its key and values prepared in buffers that are reused.
+//! One thread's operations: the next one, with its key and values prepared in reusable buffers.
 //!
-//! Operations are drawn some at a time ([`crate::draw::draws`]), which also spares a closed loop a reading of the clock
-//! between the end of one operation and the start of the next. Values are made when their operation comes up.
+//! Operations are drawn several at a time ([`crate::draw::draws`]). In a closed loop this also saves reading the clock
+//! between the end of one operation and the start of the next. Values are created when their operation is next.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::draw::written_values::WrittenValues;
 use crate::mix::{OperationKind, OperationMix};
 use crate::workload::CoreWorkload;
 
-/// A keyspace that grows is foreseen up to this many times the records that are there: beyond it, most draws would
-/// hit nothing and be repeated.
+/// A growing keyspace is foreseen up to this many times the existing records. Beyond it, most draws would miss and be
+/// repeated.
 const MAX_FORESEEN_GROWTH: u64 = 4;
-/// How many operations are drawn at once, at most.
+/// The largest number of operations drawn at once.
 const MAX_AT_ONCE: u64 = 64;
-/// Where the number of operations is limited, a thread takes no more than this part of its share of those that are
-/// left, so that in the end no thread has many while others have none.
+/// Where the number of operations is limited, a thread takes at most this part of its share of the remaining ones. So
+/// at the end no thread has many while others have none.
 const PARTS_OF_A_SHARE: u64 = 8;
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 #[derive(Debug)]
 pub(crate) struct SharedOperations {
     workload: Arc<CoreWorkload>,
@@ -56,7 +56,7 @@ struct OperationGrant {
 
 impl SharedOperations {
     /// # Errors
-    /// When the workload has no records to ask for.
+    /// When the workload has no records to request.
     pub(crate) fn new(
         workload: Arc<CoreWorkload>,
         mix: OperationMix,
@@ -79,8 +79,8 @@ impl SharedOperations {
         })
     }
 
-    /// Takes the right to start up to `most` more operations; none when there are no more. Records that are visited are
-    /// taken one by one: a thread that loses its connection must not take others along.
+    /// Takes the right to start up to `most` more operations; none when there are no more. Visited records are taken
+    /// one by one, since a thread that loses its connection must not take others with it.
     fn take(&self, most: u64) -> OperationGrant {
         let mut count = most;
         if let Some(budget) = &self.budget {
@@ -97,8 +97,8 @@ impl SharedOperations {
         }
     }
 
-    /// How many operations may be drawn at once. A draw that depends on which records were added must not come before
-    /// they are.
+    /// How many operations may be drawn at once. A draw that depends on added records must not come before they are
+    /// added.
     fn most_at_once(&self) -> u64 {
         use RequestDistribution::{Hotspot, Sequential, Uniform};
         let distribution = self.workload.distribution_for(&self.mix);
@@ -126,7 +126,7 @@ impl SharedOperations {
         }
     }
 
-    /// The records and those expected to be added: popular keys are to stay the same while records are added.
+    /// The existing records and those expected to be added: popular keys should stay the same while records are added.
     ///
     /// As in YCSB, twice the inserts that the operation count promises, and one number above the last record. Where
     /// time ends the run, a tenth of the records is expected to be added.
@@ -148,11 +148,11 @@ impl SharedOperations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextOperation {
     pub kind: OperationKind,
-    /// It was there already: preparing it took no time to speak of, and neither will launching it.
+    /// It had been drawn: preparing it took almost no time, and launching it won't either.
     pub is_at_hand: bool,
 }
 
-/// The result of checking the records that one operation gave.
+/// The result of checking the records that one operation returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VerifiedRecords {
     pub records: u32,
@@ -168,7 +168,7 @@ pub(crate) struct OperationSource<'a> {
     makes_values: bool,
     most_at_once: u64,
     draws: OperationDraws,
-    // The operation that was prepared last, its place among the draws, and what it writes.
+    // The last prepared operation, its place among the draws, and its values.
     current: DrawnOperation,
     place: usize,
     written: WrittenValues,
@@ -178,7 +178,7 @@ pub(crate) struct OperationSource<'a> {
     // What it read.
     found: FieldValues,
     scanned: FoundRecords,
-    /// Of a read-modify-write: when its read had ended, where that found the record.
+    /// For a read-modify-write: when its read ended, if that found the record.
     read_end_ns: Option<u64>,
     scratch: Vec<u8>,
 }
@@ -188,7 +188,7 @@ impl<'a> OperationSource<'a> {
         let workload = &shared.workload;
         let mut rng = Pcg64Mcg::seed_from_u64(values::mix(seed ^ values::mix(u64::from(thread) + 1)));
         let most_at_once = shared.most_at_once();
-        // Inserts may go beyond the foreseen records: their names take a little longer.
+        // Inserts may exceed the foreseen records: their names take a little longer.
         let highest = shared.foreseen_range().last();
         let keys = shared.key_chooser();
         let written = WrittenValues::new(workload, &mut rng);
@@ -213,24 +213,23 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Makes no values from now on: for a client that never looks at them. Values that are checked are made regardless.
+    /// Creates no values from now on, for a client that never looks at them. Checked values are created regardless.
     pub(crate) fn leave_out_values(&mut self) {
         self.makes_values = self.expected.is_some();
         self.draws.look_for_details(&self.shared.mix, self.makes_values);
     }
 
-    /// Whether what was read is checked after each answer.
+    /// Whether the values read are checked after each answer.
     pub(crate) fn checks_values(&self) -> bool {
         self.expected.is_some()
     }
 
-    /// Whether all threads together have no more than a number of operations.
+    /// Whether the total number of operations of all threads is limited.
     pub(crate) fn is_limited(&self) -> bool {
         self.shared.budget.is_some() || self.shared.unvisited.is_some()
     }
 
-    /// Counts an operation that will never be sent, and says of what kind it would have been; `None` when there are no
-    /// more.
+    /// Counts an operation that will never be sent, and returns its kind; `None` when there are no more.
     pub(crate) fn skip(&mut self) -> Option<OperationKind> {
         match self.draws.take() {
             Some((_, drawn)) => Some(drawn.kind),
@@ -275,13 +274,13 @@ impl<'a> OperationSource<'a> {
         Some(NextOperation { kind, is_at_hand })
     }
 
-    /// Whether [`Self::take_prompt`] has something.
+    /// Whether [`Self::take_prompt`] would return one.
     #[inline]
     pub(crate) fn has_prompt(&self) -> bool {
         self.draws.has_prompt()
     }
 
-    /// Draws more where nothing is left, so that something is at hand.
+    /// Draws more if none are left, so that one is ready.
     #[inline]
     pub(crate) fn draw_ahead(&mut self) {
         if self.draws.left() == 0 {
@@ -289,7 +288,7 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Prepares the next operation if it is at hand, needs no [`Self::launch`] and no [`Self::finish`], and has no
+    /// Prepares the next operation if it has been drawn, needs no [`Self::launch`] and no [`Self::finish`], and has no
     /// parts.
     #[inline]
     pub(crate) fn take_prompt(&mut self) -> Option<OperationKind> {
@@ -297,8 +296,8 @@ impl<'a> OperationSource<'a> {
         Some(self.current.kind)
     }
 
-    /// To be called when the prepared operation is due, just before it is sent. A record that is added gets its number
-    /// here: taken any earlier, it would keep the records after it from being read while this one waits for its time.
+    /// Must be called when the prepared operation is due, just before it is sent. A record to be added gets its number
+    /// here: any earlier, it would keep later records from being read while this one waits for its time.
     #[inline]
     pub(crate) fn launch(&mut self) {
         if self.current.is_added {
@@ -310,8 +309,8 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Sends the prepared operation and waits for the answer. The time is asked for between the parts of an operation
-    /// that has some.
+    /// Sends the prepared operation and waits for the answer. The clock is read between the parts of an operation that
+    /// has several.
     #[inline]
     pub(crate) fn execute(
         &mut self,
@@ -346,10 +345,10 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// Whether the insert that was answered so is to be sent again.
+    /// Whether an insert with this answer must be sent again.
     #[inline]
     pub(crate) fn may_try_again(&self, answer: &Result<OperationOutcome, ClientError>) -> bool {
-        // Not after a lost connection: the worker makes a new one, and the insert counts as failed.
+        // Not after a lost connection: the worker creates a new one, and the insert counts as failed.
         let failed = matches!(
             answer,
             Err(ClientError::System(_) | ClientError::Timeout(_)) | Ok(OperationOutcome::Throttled)
@@ -357,8 +356,8 @@ impl<'a> OperationSource<'a> {
         failed && self.retries > 0 && self.current.kind == OperationKind::Insert
     }
 
-    /// Uses up one more attempt, and says how long to wait before it: about the interval, so that threads that failed
-    /// together don't come back together.
+    /// Uses one more attempt, and returns how long to wait before it: about the interval, so that threads that failed
+    /// together don't retry together.
     pub(crate) fn next_pause_ns(&mut self) -> u64 {
         self.retries = self.retries.saturating_sub(1);
         let interval_ns = self.shared.workload.insert_retry_interval.as_nanos() as f64;
@@ -366,12 +365,12 @@ impl<'a> OperationSource<'a> {
         (interval_ns * self.rng.random_range(0.8..1.2)) as u64
     }
 
-    /// When the read of the last read-modify-write had ended; `None` where it found nothing.
+    /// When the read of the last read-modify-write ended; `None` if it found nothing.
     pub(crate) fn read_end_ns(&self) -> Option<u64> {
         self.read_end_ns
     }
 
-    /// After the answer and outside the timing: lets an insert be read from now on.
+    /// After the answer and outside the timing: makes an insert readable from now on.
     #[inline]
     pub(crate) fn finish(&mut self) {
         if self.current.is_added {
@@ -379,7 +378,7 @@ impl<'a> OperationSource<'a> {
         }
     }
 
-    /// After the answer and outside the timing: checks what was read, where that is asked for.
+    /// After the answer and outside the timing: checks the values read, if requested.
     pub(crate) fn check(&mut self, answer: &Result<OperationOutcome, ClientError>) -> VerifiedRecords {
         let Some(expected) = &self.expected else { return VerifiedRecords::default() };
         let (fields, scratch) = (self.current.fields, &mut self.scratch);
@@ -418,7 +417,7 @@ mod tests {
         SharedOperations::new(workload, OperationMix::parse(mix).unwrap(), threads, limit).unwrap()
     }
 
-    /// The next operations of a source: kind, key, what is read, how far is scanned, what is written.
+    /// The next operations of a source: kind, key, fields read, scan length, and fields written.
     fn operations(source: &mut OperationSource<'_>, count: usize) -> Vec<String> {
         let mut shown = Vec::new();
         while shown.len() < count {
@@ -440,8 +439,8 @@ mod tests {
     #[test]
     fn batched_draws_equal_single_draws() {
         use RequestDistribution::{Uniform, Zipfian};
-        // What is drawn again because it is not there, one key in 11, and records that are added in between change
-        // nothing.
+        // Neither repeated draws for a missing key (one key in 11) nor records that are added in between change
+        // anything.
         for (mix, distribution) in [
             ("a", Zipfian),
             ("c", Zipfian),
@@ -472,7 +471,7 @@ mod tests {
     #[test]
     fn draws_needing_added_records_wait_for_them() {
         assert_eq!(shared("a", 1, None).most_at_once(), MAX_AT_ONCE);
-        // Both add records, and what zipfian and latest may draw depends on them.
+        // Both add records, which affect the draws of zipfian and latest.
         assert_eq!(shared("d", 1, None).most_at_once(), 1);
         assert_eq!(shared("e", 1, None).most_at_once(), 1);
         assert_eq!(shared("load", 1, None).most_at_once(), 1);
@@ -483,7 +482,7 @@ mod tests {
         let shared = shared("c", 3, Some(10_000));
         let mut sources: Vec<_> = (0..3).map(|thread| OperationSource::new(&shared, thread, 1)).collect();
         let mut counts = [0u64; 3];
-        // In turns, as threads of one speed would.
+        // In turn, like threads of the same speed.
         for turn in 0..30_000 {
             counts[turn % 3] += u64::from(sources[turn % 3].prepare().is_some());
         }

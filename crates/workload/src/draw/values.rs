@@ -1,7 +1,7 @@
-//! What is written: field values of printable bytes, drawn or derived, filled into a buffer that is reused.
+//! Written values: printable bytes, drawn or derived, in a reusable buffer.
 //!
-//! Bytes lie between 0x20 and 0x5f, six random bits each, so that text columns take them. Of every value a share
-//! is random and the rest repeats one word, which is what `compressibility` sets.
+//! Bytes are between 0x20 and 0x5f, six random bits each, so that text columns accept them. A share of every value is
+//! random and the rest repeats one word; `compressibility` sets the share.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::draw::length_histogram::LengthHistogram;
 /// Repeated over the compressible part.
 const FILLER: [u8; 8] = *b"underlay";
 
-/// How long field values are, in bytes.
+/// The length of field values, in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldLength {
     Constant(u32),
@@ -21,7 +21,7 @@ pub enum FieldLength {
     Uniform(u32, u32),
     /// From the first to the second, short ones most likely by Zipf's law.
     Zipfian(u32, u32),
-    /// As often as a histogram says.
+    /// With the frequencies of a histogram.
     Histogram(Arc<LengthHistogram>),
 }
 
@@ -85,8 +85,9 @@ impl LengthChooser {
     }
 }
 
-/// A stream of words for value bytes: SplitMix64, a counter put through a mixing function (Steele, Lea and Flood,
-/// "Fast Splittable Pseudorandom Number Generators", 2014). One multiplication chain a word, restartable from 64 bits.
+/// A stream of words for value bytes: SplitMix64, a counter passed through a mixing function (Steele, Lea and Flood,
+/// "Fast Splittable Pseudorandom Number Generators", 2014). One multiplication chain per word, restartable from 64
+/// bits.
 #[derive(Clone, Copy, Debug)]
 pub struct WordStream {
     state: u64,
@@ -110,7 +111,7 @@ pub(crate) fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Eight printable bytes of 48 of the word's bits.
+/// Eight printable bytes from 48 of the word's bits.
 fn printable(word: u64) -> [u8; 8] {
     ((word & 0x3f3f_3f3f_3f3f_3f3f) + 0x2020_2020_2020_2020).to_le_bytes()
 }
@@ -122,7 +123,7 @@ pub fn fill(value: &mut [u8], words: &mut WordStream, compressibility: f64) {
     fill_repeating(filler);
 }
 
-/// How many bytes of a value are drawn, from its first one on.
+/// How many bytes of a value are drawn, counted from its start.
 pub(crate) fn random_bytes(length: usize, compressibility: f64) -> usize {
     ((length as f64 * (1.0 - compressibility)).ceil() as usize).min(length)
 }
@@ -135,7 +136,7 @@ pub(crate) fn fill_random(bytes: &mut [u8], words: &mut WordStream) {
     }
     let rest = chunks.into_remainder();
     if !rest.is_empty() {
-        // Byte by byte: for so few, a copy of any length takes longer.
+        // Byte by byte, since a copy of variable length would take longer for so few.
         let drawn = printable(words.next_word());
         rest.iter_mut().zip(drawn).for_each(|(byte, drawn)| *byte = drawn);
     }

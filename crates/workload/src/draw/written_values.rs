@@ -1,4 +1,4 @@
-//! The values that an operation writes, made over and over in one place.
+//! The values that an operation writes, created repeatedly in one place.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -8,7 +8,7 @@ use crate::draw::integrity;
 use crate::draw::values::{self, LengthChooser, WordStream};
 use crate::workload::CoreWorkload;
 
-/// One thread's maker of values.
+/// Creates the values of one thread.
 #[derive(Debug)]
 pub(crate) struct WrittenValues {
     words: WordStream,
@@ -17,11 +17,11 @@ pub(crate) struct WrittenValues {
     rng: Pcg64Mcg,
     field_count: u32,
     compressibility: f64,
-    /// Values are to follow from their record.
+    /// Values must follow from their record.
     are_checked: bool,
     values: FieldValues,
-    /// How many fields of the one constant length are laid out in `values`, their repeating parts in place; zero when
-    /// none are.
+    /// How many fields of the single constant length are laid out in `values`, with their repeating parts in place;
+    /// zero if none.
     laid_out: usize,
 }
 
@@ -40,12 +40,12 @@ impl WrittenValues {
         }
     }
 
-    /// The values that were made last.
+    /// The last values created.
     pub(crate) fn values(&self) -> &FieldValues {
         &self.values
     }
 
-    /// Makes values of the record `key` for these fields.
+    /// Creates values of the record `key` for these fields.
     pub(crate) fn make(&mut self, fields: FieldSelection, key: &[u8]) {
         let range = match fields {
             FieldSelection::One(field) => field..field + 1,
@@ -66,7 +66,7 @@ impl WrittenValues {
         }
     }
 
-    /// Fields of one length have the same bytes to repeat every time: only what is drawn is written anew.
+    /// Fields of the same length have the same repeating bytes, so only the drawn bytes are rewritten.
     fn make_alike(&mut self, fields: std::ops::Range<u32>, length: usize) {
         let random = values::random_bytes(length, self.compressibility);
         if self.laid_out != fields.len() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a maker that begins anew each time, of the same words.
+        /// Compared with a maker that starts fresh each time, with the same words.
         #[test]
         fn values_made_in_place_are_those_made_anew(
             count in 1u32..6,

@@ -1,4 +1,4 @@
-//! Which writes a system has acknowledged, noted while it is measured, and whether they are there afterwards.
+//! Writes that a system has acknowledged, noted during the measurement, and whether they are present afterwards.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,38 +13,38 @@ use crate::client::{Client, ClientError, FieldSelection, FieldValues, FoundRecor
 use crate::draw::integrity::ExpectedValues;
 use crate::workload::CoreWorkload;
 
-/// So many records are noted at most, a few kilobytes each at the worst; of more, a sample.
+/// The maximum number of noted records, each at most a few kilobytes; of more records, a sample is noted.
 const MAX_NOTED: u64 = 20_000;
 const PARTS: usize = 64;
-/// Values of a field that were replaced, which tell an older value from a wrong one.
+/// Replaced values of a field, to distinguish an older value from a wrong one.
 const REPLACED_KEPT: usize = 8;
-/// Writes of a field with an unknown outcome. With more, any value may be right.
+/// Writes of a field with an unknown outcome. With more, any value may be correct.
 const UNANSWERED_KEPT: usize = 32;
 const EXAMPLES: usize = 10;
 const READERS: u32 = 4;
-/// A record that can't be read is tried again, since another one may just have taken over.
+/// A record that can't be read is retried, since another node may just have taken over.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
-/// So many in a row that can't be read: the rest is not worth waiting for.
+/// After this many consecutive records that can't be read, the rest is not worth waiting for.
 const HOPELESS: u64 = 40;
 
-/// A value by its hash; `None` where it was deleted.
+/// The hash of a value; `None` if it was deleted.
 type ValueDigest = Option<u64>;
 
 #[derive(Clone, Copy, Debug)]
 struct ClientWrite {
     digest: ValueDigest,
     begun: u64,
-    /// `None` while it is in flight, and for good if it failed: it may be there or not.
+    /// `None` while it is in flight, and forever if it failed: it may be present or not.
     answered: Option<u64>,
 }
 
-/// What one field may hold.
+/// The possible contents of one field.
 #[derive(Debug, Default)]
 struct FieldHistory {
     writes: Vec<ClientWrite>,
     replaced: Vec<ValueDigest>,
-    /// There were more writes than are kept.
+    /// There were more writes than can be kept.
     may_be_anything: bool,
     /// A write deleted it, or may have.
     was_deleted: bool,
@@ -63,7 +63,7 @@ impl FieldHistory {
     fn answered(&mut self, begun: u64, now: u64) {
         let Some(write) = self.writes.iter_mut().find(|write| write.begun == begun) else { return };
         write.answered = Some(now);
-        // All writes answered before this one began lie under it.
+        // All writes answered before this one began are superseded.
         let replaced = &mut self.replaced;
         self.writes.retain(|write| {
             let stays = write.answered.is_none_or(|answered| answered > begun);
@@ -80,12 +80,12 @@ impl FieldHistory {
         self.writes.retain(|write| write.begun != begun);
     }
 
-    /// What is to be said of finding this. `is_sound`: it is a value that was written to this field at some time.
+    /// The verdict on finding this. `is_sound`: it is a value that was written to this field at some time.
     fn judge(&self, found: ValueDigest, is_sound: &dyn Fn() -> bool) -> FieldVerdict {
         let was_acknowledged =
             !self.replaced.is_empty() || self.writes.iter().any(|write| write.answered.is_some());
         if self.may_be_anything {
-            // What was there and nobody deleted is there.
+            // A record that existed and was not deleted must exist.
             let may_be_missing = self.was_deleted || !was_acknowledged;
             return match found {
                 None if !may_be_missing => FieldVerdict::Lost(LostWriteProblem::Missing),
@@ -106,25 +106,25 @@ impl FieldHistory {
     }
 }
 
-/// What can be said of a field.
+/// The verdict on a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldVerdict {
-    /// It is what it should be, or may be.
+    /// It is correct, or may be.
     Right,
     Lost(LostWriteProblem),
-    /// Nobody could call any value wrong.
+    /// No value could be called wrong.
     Unknown,
 }
 
 type RecordHistory = HashMap<Vec<u8>, HashMap<u32, FieldHistory>>;
 
-/// The writes of all clients of a run. Memory is bounded: of many records, a sample is noted.
+/// The writes of all clients of a run. Memory is bounded: if there are many records, a sample is noted.
 #[derive(Debug)]
 pub struct AcknowledgedWrites {
     one_in: u64,
     fields: u32,
     expected: Option<ExpectedValues>,
-    /// Begins and answers of writes, in the order in which clients saw them.
+    /// The order of beginnings and answers of writes, as seen by the clients.
     tick: AtomicU64,
     noted: AtomicU64,
     acknowledged: AtomicU64,
@@ -132,17 +132,17 @@ pub struct AcknowledgedWrites {
     parts: Vec<Mutex<RecordHistory>>,
 }
 
-/// How reading back is bounded.
+/// The limits of reading back.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadBack<'a> {
-    /// What is not read by then is left out. The last answers may take as long again as a client waits.
+    /// Records not read by then are left out. The last answers may take an additional client timeout.
     pub limit: Duration,
     /// Ends it early.
     pub stop: &'a AtomicBool,
 }
 
 impl AcknowledgedWrites {
-    /// Nothing yet, of a run of this workload.
+    /// For a run of this workload, with nothing noted yet.
     pub fn for_workload(workload: &CoreWorkload) -> AcknowledgedWrites {
         AcknowledgedWrites {
             one_in: workload.record_count.div_ceil(MAX_NOTED).max(1),
@@ -165,17 +165,17 @@ impl AcknowledgedWrites {
         self.tick.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The part that a record of the sample is in.
+    /// The part that contains a record of the sample.
     fn part(&self, key: &[u8]) -> Option<&Mutex<RecordHistory>> {
         let hash = hash(key);
         hash.is_multiple_of(self.one_in).then(|| &self.parts[(hash / self.one_in) as usize % PARTS])
     }
 
-    /// Notes a write that is about to be sent. `None` where it is not of the sample.
+    /// Notes a write that is about to be sent. `None` if it is not in the sample.
     fn begin(&self, key: &[u8], digests: &[(u32, ValueDigest)]) -> Option<u64> {
         let mut records = self.part(key)?.lock();
         if !records.contains_key(key) {
-            // Twice as many as there were at first have been inserted meanwhile: the sample is large enough.
+            // Inserts have grown the sample to twice its usual limit: it is large enough.
             if self.noted.load(Ordering::Relaxed) >= 2 * MAX_NOTED {
                 self.left_out.fetch_add(1, Ordering::Relaxed);
                 return None;
@@ -208,8 +208,8 @@ impl AcknowledgedWrites {
         values.iter().map(|(field, value)| (field, Some(hash(value)))).collect()
     }
 
-    /// Reads every noted record, with connections of its own, and says which of them are not as they were acknowledged.
-    /// No client may write meanwhile.
+    /// Reads every noted record over separate connections, and returns the ones that differ from their acknowledged
+    /// state. No client may write meanwhile.
     pub fn read_back(
         &self,
         connect: &(dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync),
@@ -248,12 +248,12 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What the threads that read back have in common.
+/// State shared by the threads that read back.
 struct ReadBackShared<'a> {
     records: &'a [(Vec<u8>, HashMap<u32, FieldHistory>)],
     expected: Option<&'a ExpectedValues>,
     next: AtomicUsize,
-    /// Records that could not be read since one could.
+    /// Records that could not be read since the last one that could.
     silent: AtomicU64,
     deadline: Instant,
     stop: &'a AtomicBool,
@@ -324,7 +324,7 @@ impl ReadBackShared<'_> {
         for (&field, written) in fields {
             let value = values.and_then(|values| values.iter().find(|(number, _)| *number == field));
             match written.judge(value.map(|(_, value)| hash(value)), &is_sound) {
-                // What was acknowledged behind so many writes is not even noted.
+                // Values acknowledged after so many writes are not even noted.
                 FieldVerdict::Unknown => is_partly_unknown |= written.may_be_anything,
                 FieldVerdict::Right => is_judged = true,
                 FieldVerdict::Lost(problem) => {
@@ -374,7 +374,7 @@ impl NotedClient {
         answer
     }
 
-    /// Of values that are noted; hashing the others would only take time.
+    /// Of noted values only; hashing the others would waste time.
     fn digests(&self, key: &[u8], values: &FieldValues) -> Vec<(u32, ValueDigest)> {
         self.writes.part(key).map_or_else(Vec::new, |_| AcknowledgedWrites::digests(values))
     }
@@ -449,10 +449,10 @@ mod tests {
         writes.read_back(&connect, &ReadBack { limit: LIMIT, stop: &AtomicBool::new(false) })
     }
 
-    /// Forgets, lies or fails on command.
+    /// A client that forgets, lies or fails on command.
     struct Unreliable {
         store: MemoryStore,
-        /// The next write is acknowledged, or fails, and is not done.
+        /// The next write is acknowledged, or fails, but is not performed.
         drops: Option<Result<OperationOutcome, ClientError>>,
     }
 
@@ -509,7 +509,7 @@ mod tests {
         failing().update(b"uncertain", &values("second")).unwrap_err();
         failing().insert(b"never", &values("first")).unwrap_err();
         let found = read_back(&writes, &store);
-        // Of the record that was never acknowledged nothing can be wrong.
+        // Nothing can be wrong about the record that was never acknowledged.
         assert_eq!((found.noted, found.one_in, found.checked, found.unjudged), (7, 1, 6, 1));
         assert_eq!((found.missing, found.older, found.wrong), (1, 1, 1), "{found:?}");
         let mut names: Vec<&str> = found.examples.iter().map(|lost| lost.record.as_str()).collect();
@@ -545,7 +545,7 @@ mod tests {
             let lost = Some(Err(ClientError::Timeout(LIMIT)));
             unreliable(&writes, &store, lost).update(key, &values("lost")).unwrap_err();
         };
-        // A node was away for long, and each write failed. Then it was back, and they were acknowledged.
+        // A node was down for long, and each write failed. Then it was back, and they were acknowledged.
         for key in [b"hot", b"old"] {
             unreliable(&writes, &store, None).insert(key, &values("first")).unwrap();
             (0..=UNANSWERED_KEPT).for_each(|_| failing(key));
@@ -581,7 +581,7 @@ mod tests {
             prop_assert_eq!((found.lost(), found.checked + found.unjudged), (0, found.noted), "{:?}", found);
         }
 
-        /// Of writes at once, any may be the last; of those one after the other only the last.
+        /// Among concurrent writes, any may be the last; among consecutive ones, only the last.
         #[test]
         fn last_ordered_write_is_the_only_candidate(count in 1usize..300) {
             let mut field = FieldHistory::default();

@@ -1,5 +1,5 @@
-//! A second stream of operations beside the measured one: readers beside a writer of a fixed rate, as many benchmarks
-//! have it.
+//! A second stream of operations next to the measured one, such as readers next to a writer at a fixed rate, as in many
+//! benchmarks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use crate::run::recorder::{MergedRecorder, ThreadRecord};
 use crate::run::series::IntervalSeries;
 use crate::run::spec::{BackgroundWork, RunSpec};
 
-/// What its threads share.
+/// State shared by its threads.
 #[derive(Debug)]
 pub(crate) struct BesideStage {
     pub operations: SharedOperations,
@@ -19,7 +19,7 @@ pub(crate) struct BesideStage {
 
 impl BesideStage {
     /// # Errors
-    /// When the workload has no records to ask for.
+    /// When the workload has no records to request.
     pub(crate) fn new(background: &BackgroundWork, spec: &RunSpec) -> Result<BesideStage, String> {
         let operations = SharedOperations::new(
             Arc::clone(&spec.workload),

@@ -1,4 +1,4 @@
-//! How fast the generator itself is here: what it measures of a system is worth nothing near that.
+//! How fast the generator itself is on this host: near that rate, its measurements of a system are worthless.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::run::runner::{RunError, run};
 use crate::run::spec::RunSpec;
 use crate::workload::CoreWorkload;
 
-/// How long the generator runs against nothing to find its ceiling, on the wall clock.
+/// How long the generator runs against nothing to find its ceiling, in wall time.
 const CEILING_DURATION: Duration = Duration::from_millis(300);
 const CEILING_WARMUP: Duration = Duration::from_millis(30);
 
-/// So often it runs at most: a host that is busy for a moment says nothing of what the generator can do.
+/// The maximum number of attempts: a host that is busy for a moment says nothing about the generator.
 const CEILING_LOOKS: usize = 3;
 
-/// As [`null_ceiling`], the highest of up to three looks; the first that reaches `enough_per_s` is the last.
+/// Like [`null_ceiling`], the highest of up to three attempts; the first that reaches `enough_per_s` is the last.
 ///
 /// # Errors
 /// As [`null_ceiling`].
@@ -35,8 +35,8 @@ fn highest_up_to<E>(enough: f64, mut look: impl FnMut() -> Result<f64, E>) -> Re
     Ok(highest)
 }
 
-/// The highest rate that the generator itself reaches here: the same threads, mix and records for 0.3 s of wall time
-/// against a client that does nothing, as fast as it goes. In operations per modelled second, to be put into
+/// The generator's own highest rate on this host: the same threads, mix and records, for 0.3 s of wall time, against a
+/// client that does nothing, at full speed. In operations per modelled second, for
 /// [`underlay_record::GeneratorCost::ceiling_per_s`].
 ///
 /// # Errors
@@ -44,16 +44,16 @@ fn highest_up_to<E>(enough: f64, mut look: impl FnMut() -> Result<f64, E>) -> Re
 pub fn null_ceiling(spec: &RunSpec) -> Result<f64, RunError> {
     let mut workload = CoreWorkload::clone(&spec.workload);
     if spec.mix.visits_every_record() {
-        // More records than can be visited in the time.
+        // More records than can be visited in this time.
         workload.insert_start = 0;
         workload.insert_count = 1 << 60;
         workload.record_count = workload.insert_count;
     }
-    // Nothing is read, so that there is nothing to check.
+    // Nothing is read, so there is nothing to check.
     workload.data_integrity = false;
     let spec = RunSpec {
         workload: Arc::new(workload),
-        // As fast as it goes, on the same time scale: the ceiling is compared with modelled throughput.
+        // At full speed, on the same time scale: the ceiling is compared with modelled throughput.
         rate_per_s: None,
         rate_profile: None,
         warmup: CEILING_WARMUP,

@@ -1,11 +1,11 @@
-//! The time that the threads of a run share: cheap to read, and punctual to wait for.
+//! The clock that the threads of a run share: cheap to read, and precise to wait for.
 //!
-//! An operation is framed by readings, so what a reading costs is what the generator costs. The kernel's clock takes
-//! some 25 ns through a library call; the processor's counter behind it a third of that. Where the kernel itself trusts
-//! the counter it is read directly, and held against the kernel's clock when the run ends ([`MonotonicClock::drift`]).
+//! Every operation is framed by readings, so their cost is the generator's cost. The kernel's clock takes some 25 ns
+//! through a library call; the processor's counter behind it takes a third of that. Where the kernel itself trusts the
+//! counter, it is read directly, and compared with the kernel's clock when the run ends ([`MonotonicClock::drift`]).
 //!
-//! The kernel's clock here is the one that no time server steers (`CLOCK_MONOTONIC_RAW`). A time server may speed up or
-//! slow down the other by far more than any counter errs, until the time of day is right.
+//! This is the kernel's clock that no time server adjusts (`CLOCK_MONOTONIC_RAW`). A time server may speed up or slow
+//! down the other one by far more than any counter's error, until the time of day is correct.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +15,22 @@ use std::time::{Duration, Instant};
 pub(crate) trait RunClock {
     fn now_ns(&self) -> u64;
 
-    /// Waits for `instant_ns`, or until `stop` is set; at once when it is past. Returns the time at the end.
+    /// Waits for `instant_ns`, or until `stop` is set; returns at once if it has passed. Returns the time at the end.
     fn wait_until_ns(&self, instant_ns: u64, stop: &AtomicBool) -> u64;
 }
 
-/// A sleep may wake up this much late on a machine that is at rest: the remainder is spun away.
+/// A sleep may wake up this late on an idle machine: the remainder is spent spinning.
 const SPIN_NS: u64 = 60_000;
-/// No single sleep is longer, so that a stop is heard.
+/// No single sleep is longer, so that a stop is noticed.
 const MAX_SLEEP_NS: u64 = 50_000_000;
-/// How long the counter is compared with the kernel's clock before it is used, twice. A pair of readings is some 50 ns
+/// How long the counter is compared with the kernel's clock, twice, before it is used. A pair of readings is some 50 ns
 /// apart, so the rate is known to 5 parts in a million.
 const COMPARISON: Duration = Duration::from_millis(10);
-/// By how much two comparisons may differ.
+/// How much two comparisons may differ.
 const TOLERATED_DIFFERENCE: f64 = 100e-6;
-/// By how much a run's clock may be off the kernel's in the end: what such a run measured in seconds is right to as
-/// much.
+/// How much a run's clock may differ from the kernel's at the end: the precision of measured seconds.
 pub(crate) const TOLERATED_DRIFT: f64 = 200e-6;
-/// Over less time than this, drift is not told from the readings' own noise.
+/// Over less time than this, drift can't be told from the noise of the readings.
 const MIN_CHECK_NS: u64 = 100_000_000;
 
 /// The machine's monotonic clock.
@@ -47,13 +46,13 @@ enum ClockSource {
     Kernel { origin: Instant },
 }
 
-/// The processor's time stamp counter from an origin on.
+/// The processor's time stamp counter, from an origin on.
 #[derive(Clone, Copy, Debug)]
 struct TimestampCounter {
     origin_ticks: u64,
-    /// What the kernel's clock said then.
+    /// The kernel's time at that moment.
     origin_kernel_ns: u64,
-    /// Nanoseconds a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     scale: u64,
 }
 
@@ -67,7 +66,7 @@ impl TimestampCounter {
 }
 
 impl MonotonicClock {
-    /// Counts from now on. `spins` burns the last 60 us of every wait: more punctual, at the cost of a core.
+    /// Counts from now on. `spins` burns the last 60 us of every wait: this is more precise, but costs a core.
     pub(crate) fn start(spins: bool) -> Self {
         let counter = counter_scale().zip(paired_reading()).map(|(scale, (kernel_ns, ticks))| {
             TimestampCounter { origin_ticks: ticks, origin_kernel_ns: kernel_ns, scale }
@@ -78,12 +77,12 @@ impl MonotonicClock {
         }
     }
 
-    /// The same by the kernel's clock alone.
+    /// The same, using only the kernel's clock.
     pub(crate) fn from_kernel(spins: bool) -> Self {
         MonotonicClock { source: ClockSource::Kernel { origin: Instant::now() }, spins }
     }
 
-    /// What the clock reads.
+    /// The clock's reading.
     #[cfg(test)]
     fn name(&self) -> &'static str {
         match self.source {
@@ -92,8 +91,8 @@ impl MonotonicClock {
         }
     }
 
-    /// By how much this clock has gone faster than the kernel's since its origin: 1e-6 is a microsecond in a second.
-    /// Zero while too little time has passed to tell.
+    /// How much faster this clock has run than the kernel's since its origin: 1e-6 is a microsecond per second. Zero
+    /// while too little time has passed to determine it.
     pub(crate) fn drift(&self) -> f64 {
         let ClockSource::Counter(counter) = self.source else { return 0.0 };
         let Some((kernel_ns, ticks)) = paired_reading() else { return 0.0 };
@@ -144,14 +143,14 @@ fn ticks() -> u64 {
     0
 }
 
-/// Nanoseconds a tick, times 2^32; `None` where the counter is not to be relied on. Found once in a process.
+/// Nanoseconds per tick, times 2^32; `None` where the counter is not reliable. Determined once per process.
 fn counter_scale() -> Option<u64> {
     static SCALE: OnceLock<Option<u64>> = OnceLock::new();
     *SCALE.get_or_init(|| if is_trusted() { measured_scale() } else { None })
 }
 
-/// Whether the kernel keeps its own time by the counter, so that it is one for all cores and never stands still. In
-/// a virtual machine it may do so through the host's clock: then the processor has to say that the counter is steady.
+/// Whether the kernel keeps its own time by the counter, so that it is the same for all cores and never stops. In a
+/// virtual machine this may happen through the host's clock: then the processor must report that the counter is steady.
 fn is_trusted() -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
@@ -176,7 +175,7 @@ fn is_trusted_as(source: &str, cpuinfo: impl FnOnce() -> String) -> bool {
     }
 }
 
-/// The kernel's clock that no time server steers; `None` where there is none.
+/// The kernel's clock that no time server adjusts; `None` where there is none.
 #[cfg(target_os = "linux")]
 fn kernel_ns() -> Option<u64> {
     // SAFETY: an all-zero timespec is valid, and clock_gettime only writes into the one it is given.
@@ -195,14 +194,13 @@ fn kernel_ns() -> Option<u64> {
     None
 }
 
-/// The kernel's nanoseconds and the counter's ticks at the same time, as nearly as can be had: the closest of a few
-/// tries.
+/// The kernel's nanoseconds and the counter's ticks at nearly the same time: the closest of a few attempts.
 fn paired_reading() -> Option<(u64, u64)> {
     let mut closest = None;
     for _ in 0..16 {
         let before = ticks();
         let kernel_ns = kernel_ns()?;
-        // A try that was interrupted has its readings far apart.
+        // An interrupted attempt has readings that are far apart.
         let apart = ticks().saturating_sub(before);
         if closest.is_none_or(|(least, _, _)| apart < least) {
             closest = Some((apart, kernel_ns, before.wrapping_add(apart / 2)));
@@ -232,7 +230,7 @@ fn scale_of(readings: &[(u64, u64); 3]) -> Option<u64> {
     if difference.is_nan() || difference > TOLERATED_DIFFERENCE {
         return None;
     }
-    // Over both spans together, the error of a reading weighs half as much.
+    // Over both intervals together, the error of a reading weighs half as much.
     let scale = rate(first, third)? * 4_294_967_296.0;
     // From 10 GHz down to 10 MHz: anything else is no counter of this kind.
     (4.2e8..4.3e11).contains(&scale).then_some(scale as u64)
@@ -258,7 +256,7 @@ mod tests {
         assert_eq!(scale_of(&[(0, 0), (10_000_000, 30_000_000), (20_000_000, 50_000_000)]), None);
         assert_eq!(scale_of(&[(0, 5), (10_000_000, 5), (20_000_000, 5)]), None);
         assert_eq!(scale_of(&[(0, 500), (10_000_000, 400), (20_000_000, 300)]), None);
-        // A hundred ticks a second are no such counter.
+        // A hundred ticks a second can't be such a counter.
         assert_eq!(scale_of(&[(0, 0), (1_000_000_000, 100), (2_000_000_000, 200)]), None);
     }
 
@@ -307,7 +305,7 @@ mod tests {
     fn counter_running_past_kernel_clock_shows_drift() {
         let clock = MonotonicClock::start(false);
         let ClockSource::Counter(mut counter) = clock.source else { return };
-        // Of eleven tenths of a second the kernel leaves out one.
+        // The kernel misses one of eleven tenths of a second.
         let ticks = (1_100_000_000u128 << 32) / u128::from(counter.scale);
         counter.origin_ticks = counter.origin_ticks.saturating_sub(ticks as u64);
         counter.origin_kernel_ns = counter.origin_kernel_ns.saturating_sub(1_000_000_000);

@@ -1,4 +1,4 @@
-//! How a run is watched and stopped from outside.
+//! Observing and stopping a run from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ pub enum RunPhase {
     Connecting,
     WarmingUp,
     Measuring,
-    /// The measured time is over; operations in flight are waited for.
+    /// The measured time is over; the run waits for operations in flight.
     Finishing,
     Ended,
 }
 
-/// What a run is doing now. Rates and latencies run in modelled time, durations on the wall clock.
+/// The current state of a run. Rates and latencies are in modelled time, durations in wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunProgress {
     pub phase: RunPhase,
@@ -33,35 +33,35 @@ pub struct RunProgress {
     pub errors: u64,
     /// Over the last wall second.
     pub throughput_per_s: f64,
-    /// Over the last wall second, as the next two: the mean within 6 %, quantiles within 12 %.
+    /// Over the last wall second, like the next two: the mean within 6 %, quantiles within 12 %.
     pub mean_us: f64,
     pub p50_us: f64,
     pub p99_us: f64,
     /// Since the phase began.
     pub phase_elapsed: Duration,
-    /// How long the phase will take, where time alone ends it.
+    /// The length of the phase, where only time ends it.
     pub phase_length: Option<Duration>,
-    /// How many operations the run has in all, where their number ends it.
+    /// The total number of the run's operations, where this ends it.
     pub operation_limit: Option<u64>,
 }
 
-/// What a run found out about itself that is no measurement of the system.
+/// A run's observations about itself, which are no measurements of the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunAftermath {
-    /// Share of the wall clock that the hypervisor took from this machine's cores while measuring, 0 to 1.
+    /// The share of wall time that the hypervisor took from this machine's cores during the measurement, 0 to 1.
     pub steal_share: f64,
-    /// Open loop: operations whose time came within the measured window and that were never sent, because the
-    /// system was behind until its end. Their latency was recorded as the time that they had waited by then.
+    /// Open loop: operations that were due within the measured window but were never sent, because the system was
+    /// behind until its end. Their latency was recorded as their wait until then.
     pub unstarted: u64,
-    /// Errors that are among the latencies too: timeouts of operations that were due within the measured window.
+    /// Errors that also have a latency: timeouts of operations that were due within the measured window.
     pub timed_timeouts: u64,
-    /// Records whose values were not what was written. They are not among the errors.
+    /// Records whose values differ from the written ones. They do not count as errors.
     pub integrity_mismatches: u64,
-    /// Connections that were lost and made again.
+    /// Connections that were lost and restored.
     pub reconnections: u32,
     /// Threads that lost their connection for good.
     pub lost_threads: u32,
-    /// By how much the run's clock went faster than the kernel's: 1e-6 is a microsecond in a second.
+    /// How much faster the run's clock went than the kernel's: 1e-6 is a microsecond per second.
     pub clock_drift: f64,
     /// Operations that were answered before or after the measured window, and so are in no throughput.
     pub outside: u64,
@@ -69,25 +69,25 @@ pub struct RunAftermath {
     pub window: Option<RunWindow>,
 }
 
-/// When a run was measured, and what of the time before counts in it.
+/// When a run was measured, and how much of the earlier time matters for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunWindow {
     pub began: Instant,
     pub ended: Instant,
-    /// How long the warm-up before it was.
+    /// The length of the warm-up before it.
     pub warm_up: Duration,
-    /// At a rate, since when operations were in flight or overdue without interruption as the window began: what stood
-    /// still then left a backlog that was worked off inside. Absent where none were.
+    /// For a rate, since when operations were continuously in flight or overdue as the window began. A stall in that
+    /// time left a backlog that was worked off in the window. Absent if there were none.
     pub behind_since: Option<Instant>,
 }
 
 impl RunWindow {
-    /// One without a warm-up.
+    /// A window without a warm-up.
     pub fn alone(began: Instant, ended: Instant) -> RunWindow {
         RunWindow { began, ended, warm_up: Duration::ZERO, behind_since: None }
     }
 
-    /// From when on it counts that something stood still.
+    /// The time from which stalls count.
     pub fn counts_from(&self) -> Instant {
         self.behind_since.map_or(self.began, |behind_since| behind_since.min(self.began))
     }
@@ -111,25 +111,25 @@ type StartTrigger<'a> = Box<dyn Fn() -> Option<Instant> + Send + Sync + 'a>;
 pub struct RunHandle<'a> {
     /// Set it to end the run as soon as the operations in flight are answered.
     pub stop: Arc<AtomicBool>,
-    /// Called on the thread that called `run` when all connections are made. It says when to begin, and may wait for
-    /// that to be known; `None` ends the run as a stop does. Without it a run begins at once.
+    /// Called on the thread that called `run` when all connections are open. It returns when to begin, and may wait
+    /// until that is known; `None` ends the run like a stop. Without it a run begins at once.
     pub on_connected: Option<StartTrigger<'a>>,
-    /// Called on the thread that called `run` with the instant at which the measured window begins: with no warm-up, a
-    /// moment before, and after what follows.
+    /// Called on the thread that called `run` with the instant at which the measured window begins. Without a warm-up,
+    /// it is called a moment earlier, and after the next callback.
     pub on_window: Option<StartTimer<'a>>,
-    /// Called on the thread that called `run` when the measured window begins; with no warm-up, before, for as long as
-    /// it takes.
+    /// Called on the thread that called `run` when the measured window begins. Without a warm-up, it is called before,
+    /// for as long as it takes.
     pub on_measurement_started: Option<PhaseCallback<'a>>,
-    /// Called on the same thread when the window ends. Always called when the other was.
+    /// Called on the same thread when the window ends. Always called if the other one was.
     pub on_measurement_ended: Option<PhaseCallback<'a>>,
-    /// Set it to have what a stopped run had measured by then. Otherwise, and where it had measured nothing, it ends
-    /// with [`RunError::Stopped`](crate::RunError::Stopped).
+    /// Set it to keep the measurements of a stopped run. Otherwise, and if there are none, it ends with
+    /// [`RunError::Stopped`](crate::RunError::Stopped).
     pub keeps_stopped_run: bool,
-    /// Set it to have [`RunHandle::intervals`] after the run.
+    /// Set it to fill [`RunHandle::intervals`] after the run.
     pub keeps_intervals: bool,
-    /// Set it to have [`RunHandle::particulars`] after the run.
+    /// Set it to fill [`RunHandle::particulars`] after the run.
     pub keeps_particulars: bool,
-    /// Above 0, each interval of the time series is cut into so many for [`RunHandle::timeline`].
+    /// If above 0, each interval of the time series is cut into this many parts for [`RunHandle::timeline`].
     pub timeline_parts: u32,
     progress: Mutex<RunProgress>,
     aftermath: Mutex<RunAftermath>,
@@ -155,7 +155,7 @@ impl RunHandle<'_> {
         RunHandle::default()
     }
 
-    /// A control that is stopped by a flag that exists already, such as a signal handler's.
+    /// A control that is stopped by an existing flag, such as a signal handler's.
     pub fn with_stop(stop: Arc<AtomicBool>) -> Self {
         RunHandle { stop, ..RunHandle::default() }
     }
@@ -164,7 +164,7 @@ impl RunHandle<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The latest progress, a quarter of a second old at most while the machine keeps up.
+    /// The latest progress, at most a quarter of a second old while the machine keeps up.
     pub fn progress(&self) -> RunProgress {
         *self.progress.lock()
     }
@@ -174,26 +174,26 @@ impl RunHandle<'_> {
         *self.aftermath.lock()
     }
 
-    /// The latencies of each interval of the time series by kind of operation, once `run` has returned: taken out, and
-    /// empty unless [`RunHandle::keeps_intervals`] was set.
+    /// The latencies of each interval of the time series by kind of operation, once `run` has returned. They are moved
+    /// out, and empty unless [`RunHandle::keeps_intervals`] was set.
     pub fn intervals(&self) -> Vec<IntervalLatencies> {
         std::mem::take(&mut *self.intervals.lock())
     }
 
-    /// What was answered and what failed in each part of an interval, once `run` has returned: taken out, and empty
-    /// unless [`RunHandle::timeline_parts`] was set.
+    /// Answers and failures in each part of an interval, once `run` has returned. They are moved out, and empty unless
+    /// [`RunHandle::timeline_parts`] was set.
     pub fn timeline(&self) -> Vec<TimelineInterval> {
         std::mem::take(&mut *self.timeline.lock())
     }
 
-    /// What the run has to tell beside its measurement, once `run` has returned: taken out, and empty unless
+    /// The run's details besides its measurement, once `run` has returned. They are moved out, and empty unless
     /// [`RunHandle::keeps_particulars`] was set.
     pub fn particulars(&self) -> YcsbStatistics {
         std::mem::take(&mut *self.particulars.lock())
     }
 
-    /// The latencies of the measured time up to now. Threads hand over what they counted at the end of each interval of
-    /// the time series, so the latest are not among them.
+    /// The latencies of the measured time so far. Threads hand over their counts at the end of each interval of the
+    /// time series, so the latest are missing.
     pub fn latencies_so_far(&self) -> Vec<LatenciesSoFar> {
         let series = self.series.lock().clone();
         let Some(series) = series else { return Vec::new() };
@@ -212,7 +212,7 @@ impl RunHandle<'_> {
         *self.particulars.lock() = particulars;
     }
 
-    /// Has the next run log every operation. The log ends with the run; its other end is to be read meanwhile.
+    /// Makes the next run log every operation. The log ends with the run; its other end must be read meanwhile.
     pub fn log_operations(&self, log: RawLog) {
         *self.raw_log.lock() = Some(log);
     }

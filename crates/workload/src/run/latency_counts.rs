@@ -1,21 +1,19 @@
 //! How often each latency occurred, counted where operations end: one addition to a table, and nothing else.
 //!
-//! The buckets are those of the record's HdrHistograms (from 1 ns to an hour, three digits), so that turning one into
-//! the other moves nothing. They come in blocks, one for each power of two, which are made when a latency falls on
-//! them.
+//! The buckets are those of the record's HdrHistograms (from 1 ns to an hour, three digits), so that conversion changes
+//! nothing. They are in blocks, one for each power of two, which are created when a latency falls into them.
 
 use underlay_record::Histogram;
 
 /// One hour: slower operations are counted as this slow.
 const MAX_NS: u64 = 3_600_000_000_000;
-/// Buckets of each power of two, from the second block on: half as many as values below which each has a bucket of its
-/// own.
+/// Buckets per power of two, from the second block on: half the number of values below which each has its own bucket.
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 10;
 /// An hour is below 2^42 ns: 42 - 10 blocks of one power of two each, and the first block.
 const BLOCKS: usize = 33;
 
-/// What counts: 64 bits, or 32 where a table is emptied before they overflow.
+/// The type of the counts: 64 bits, or 32 where a table is emptied before they overflow.
 pub(crate) trait LatencyCount: Copy + Default + Into<u64> {
     fn increment(&mut self);
 }
@@ -38,7 +36,7 @@ impl LatencyCount for u64 {
 #[derive(Clone)]
 pub(crate) struct LatencyCounts<C> {
     blocks: [Option<Box<[C; BLOCK]>>; BLOCKS],
-    /// A bit for each block that has counts: others may be there and hold zeros.
+    /// A bit for each block with counts: other blocks may exist and hold zeros.
     touched: u64,
 }
 
@@ -58,7 +56,7 @@ impl<C> Default for LatencyCounts<C> {
 #[inline(always)]
 pub(crate) fn bucket_of(ns: u64) -> usize {
     let ns = ns.min(MAX_NS);
-    // How many low bits a bucket of this size leaves out: none below 2048.
+    // How many low bits a bucket of this size ignores: none below 2048.
     let shift = u64::BITS - 1 - BLOCK_BITS - (ns | (2 * BLOCK as u64 - 1)).leading_zeros();
     ((shift as usize) << BLOCK_BITS) + (ns >> shift) as usize
 }
@@ -90,12 +88,12 @@ impl<C: LatencyCount> LatencyCounts<C> {
         self.touched == 0
     }
 
-    /// How many there are.
+    /// The total number.
     pub(crate) fn total(&self) -> u64 {
         self.recorded().map(|(_, count)| count).sum()
     }
 
-    /// (nanoseconds, count) of every bucket that has any, in rising order; a bucket's lowest value stands for it.
+    /// (nanoseconds, count) of every non-empty bucket, in rising order; a bucket's lowest value represents it.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets().map(|(bucket, count)| (lowest_of(bucket), count))
     }
@@ -122,7 +120,7 @@ impl<C: LatencyCount> LatencyCounts<C> {
         }
     }
 
-    /// Begins anew, with the memory that it has.
+    /// Starts anew, and keeps its memory.
     pub(crate) fn clear(&mut self) {
         for block in self.blocks.iter_mut().flatten() {
             block.fill(C::default());
@@ -174,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the library, value by value.
+        /// Compared with the library, value by value.
         #[test]
         fn histogram_from_counts_equals_histogram_of_values(latencies in latencies()) {
             let (mut counts, mut expected) = (LatencyCounts::<u32>::default(), Histogram::default());

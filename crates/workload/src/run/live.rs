@@ -1,9 +1,9 @@
-//! Counters that threads keep while they run and that a watcher reads at any time, without locks.
+//! Counters that threads update while they run, and that an observer reads at any time, without locks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Eight buckets an octave: a bucket's bounds differ by an eighth.
+/// Eight buckets per octave: a bucket's bounds differ by an eighth.
 const STEPS_PER_OCTAVE: usize = 8;
 const BUCKETS: usize = 62 * STEPS_PER_OCTAVE;
 
@@ -27,11 +27,11 @@ fn increment(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// Values below 8 have a bucket each, the others share theirs with those of the same three leading bits after the
+/// Values below 8 have a bucket each. The others share buckets with values of the same three leading bits after the
 /// first.
 #[inline(always)]
 fn bucket_of(ns: u64) -> usize {
-    // How many low bits a bucket of this size leaves out: none below 16.
+    // How many low bits a bucket of this size ignores: none below 16.
     let shift = u64::BITS - 4 - (ns | STEPS_PER_OCTAVE as u64).leading_zeros();
     shift as usize * STEPS_PER_OCTAVE + (ns >> shift) as usize
 }
@@ -69,7 +69,7 @@ impl LiveCounters {
     }
 }
 
-/// The counters of all threads at one time.
+/// The counters of all threads at one moment.
 #[derive(Clone, Debug)]
 struct CounterSnapshot {
     wall_ns: u64,
@@ -84,7 +84,7 @@ pub(crate) struct LiveMeter {
     snapshots: VecDeque<CounterSnapshot>,
 }
 
-/// What the meter shows, on the wall clock; latencies in modelled time.
+/// The meter's reading in wall time; latencies are in modelled time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LiveReading {
     pub operations: u64,
@@ -110,7 +110,7 @@ impl LiveMeter {
             errors: sum(&|thread| &thread.errors),
             latencies,
         };
-        // The oldest that is kept is a second old, or a little more.
+        // The oldest snapshot kept is a second old, or a little more.
         while self.snapshots.len() > 1 && self.snapshots[1].wall_ns + METER_SPAN_NS <= wall_ns {
             self.snapshots.pop_front();
         }
@@ -136,7 +136,7 @@ impl LiveMeter {
     }
 }
 
-/// Each bucket stands for its middle.
+/// Each bucket is represented by its middle.
 fn mean_us(counts: &[u64]) -> f64 {
     let total: u64 = counts.iter().sum();
     let sum_ns = |(bucket, count): (usize, &u64)| {

@@ -1,8 +1,8 @@
-//! What this process and this machine spent of their CPU time.
+//! The CPU time that this process and this machine used.
 
 use std::time::Instant;
 
-/// Counters at one time; two of them make a [`MachineUse`].
+/// Counters at one moment; two of them make a [`MachineUse`].
 #[derive(Clone, Copy, Debug)]
 pub struct MachineSnapshot {
     at: Instant,
@@ -23,8 +23,8 @@ struct MachineTicks {
 pub struct MachineUse {
     /// CPU time of this process over wall time: 1.0 is one core.
     pub process_cores: f64,
-    /// The share of all cores' time that was not idle, 0 to 1; time that the hypervisor took counts as busy. Zero
-    /// where the kernel does not tell.
+    /// The share of all cores' time that was not idle, 0 to 1; time taken by the hypervisor counts as busy. Zero where
+    /// the kernel does not report it.
     pub machine_busy: f64,
     /// The share of all cores' time that the hypervisor took, 0 to 1.
     pub steal_share: f64,
@@ -39,7 +39,7 @@ impl MachineSnapshot {
         }
     }
 
-    /// What was spent from this snapshot to a later one.
+    /// The use from this snapshot to a later one.
     pub fn use_until(&self, later: &MachineSnapshot) -> MachineUse {
         let wall_s = later.at.saturating_duration_since(self.at).as_secs_f64();
         let process_cores =
@@ -53,7 +53,7 @@ impl MachineSnapshot {
 }
 
 fn shares(before: MachineTicks, after: MachineTicks) -> (f64, f64) {
-    // Idle and steal time are known to go back now and then: a difference is never below zero.
+    // Idle and steal time sometimes go backwards: a difference is never below zero.
     let total = after.total.saturating_sub(before.total);
     if total == 0 {
         return (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! The reference for what a client's operations mean: a sorted map in memory.
+//! The reference for the meaning of a client's operations: a sorted map in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl MemoryStore {
         MemoryClient { store: self.clone() }
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn record_count(&self) -> usize {
         self.lock().len()
     }
@@ -41,7 +41,7 @@ impl MemoryStore {
     }
 }
 
-/// A client of a [`MemoryStore`]. An update of a record that is not there answers `Missing` and creates nothing.
+/// A client of a [`MemoryStore`]. An update of a missing record answers `Missing` and creates nothing.
 #[derive(Clone, Debug)]
 pub struct MemoryClient {
     store: MemoryStore,

@@ -1,4 +1,4 @@
-//! Operations sent by threads, timed, counted and put together.
+//! Operations sent by threads, timed, counted and merged.
 
 pub(crate) mod acknowledged;
 pub(crate) mod beside;

@@ -1,4 +1,4 @@
-//! A system that does nothing: what the load generator itself costs.
+//! A system that does nothing, to measure the load generator's own cost.
 
 use crate::client::{Client, ClientError, FieldSelection, FieldValues, OperationOutcome};
 
@@ -14,7 +14,7 @@ impl Client for NullClient {
         values: &mut FieldValues,
     ) -> Result<OperationOutcome, ClientError> {
         values.clear();
-        // The optimiser must not find out that nobody looks at what was prepared.
+        // The optimiser must not notice that the prepared data is unused.
         std::hint::black_box((key, fields));
         Ok(OperationOutcome::Found)
     }
@@ -45,7 +45,7 @@ impl Client for NullClient {
     }
 }
 
-/// A system that does nothing and looks at nothing but keys, as YCSB's `basic` binding does: values are never made.
+/// A system that does nothing and looks only at keys, like YCSB's `basic` binding: values are never created.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeysOnlyClient;
 

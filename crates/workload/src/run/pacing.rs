@@ -5,13 +5,13 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::run::rate_profile::RateProfile;
 
-/// How the operations of an open loop follow one another.
+/// The arrival process of an open loop's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArrivalProcess {
     /// Evenly, over all threads together.
     #[default]
     Constant,
-    /// Independently of one another: exponential distances, so that bursts occur.
+    /// Independently of each other: exponential distances, so that bursts occur.
     Poisson,
 }
 
@@ -30,8 +30,8 @@ impl ArrivalProcess {
     }
 }
 
-/// One thread's share of an open loop: the instants at which its operations are meant to start, in rising order,
-/// whether or not the thread is free then. None is ever left out.
+/// One thread's share of an open loop: the intended starts of its operations, in rising order, whether or not the
+/// thread is free then. None is ever left out.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadSchedule {
     start_ns: u64,
@@ -42,15 +42,15 @@ pub(crate) struct ThreadSchedule {
 
 #[derive(Clone, Debug)]
 enum ScheduleOrder {
-    /// Operation `number` of all threads is next: threads take turns.
+    /// Operation `number` of all threads is next: the threads take turns.
     Turns { number: u64, threads: u64 },
-    /// Each thread has its own Poisson process, of rate 1 in units of operations: independent ones add up to
-    /// a Poisson process again. A thread has one in `threads` of those that the profile offers.
+    /// Each thread has its own Poisson process, of rate 1 in units of operations: independent ones add up to a Poisson
+    /// process again. A thread gets one in `threads` of the profile's operations.
     Independent { number: f64, threads: f64, rng: Box<Pcg64Mcg> },
 }
 
 impl ThreadSchedule {
-    /// The share of `thread` of `threads` in what `profile` offers per second of wall time, from `start_ns` on.
+    /// The share of `thread` out of `threads` of the wall-time rate in `profile`, from `start_ns` on.
     pub(crate) fn new(
         arrivals: ArrivalProcess,
         profile: RateProfile,
@@ -66,7 +66,7 @@ impl ThreadSchedule {
             ArrivalProcess::Poisson => ScheduleOrder::Independent {
                 number: 0.0,
                 threads: f64::from(threads),
-                // A separate stream: arrival times must not depend on which operations are drawn.
+                // A separate stream: arrival times must not depend on the drawn operations.
                 rng: Box::new(Pcg64Mcg::seed_from_u64(seed ^ 0xa881_7a15)),
             },
         };
@@ -94,7 +94,7 @@ impl ThreadSchedule {
     }
 
     fn set_next(&mut self) {
-        // From the start each time, not from the last: rounding must not add up.
+        // From the start each time, not from the last: rounding errors must not accumulate.
         let number = match &self.order {
             ScheduleOrder::Turns { number, .. } => *number as f64,
             ScheduleOrder::Independent { number, threads, .. } => number * threads,

@@ -1,8 +1,8 @@
-//! Whether this process ran all the time: a thread that wakes up every few milliseconds and notes when it could not.
+//! Whether this process kept running: a thread wakes up every few milliseconds and notes when it could not.
 //!
-//! A process that is stopped (Ctrl-Z, a debugger, a freezer) sends nothing and times nothing, while devices and the
-//! system's clocks go on. No figure of the measurement shows it; the gap between two wake-ups does, and so does a clock
-//! that goes on while the machine is suspended.
+//! A stopped process (Ctrl-Z, a debugger, a freezer) sends nothing and times nothing, while devices and the system's
+//! clocks continue. No metric of the measurement shows this. The gap between two wake-ups does, and so does a clock
+//! that continues while the machine is suspended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use underlay_sync::{Mutex, ThreadFate, slices, timer_slack};
 use crate::run::control::RunWindow;
 
 const PERIOD: Duration = Duration::from_millis(10);
-/// An hour of a process that is stopped and continued thirty times a second; of more, the oldest are forgotten.
+/// An hour of a process that is stopped and continued thirty times a second; beyond that, the oldest are forgotten.
 const MAX_GAPS: usize = 100_000;
 /// The two clocks are read one after the other.
 const CLOCKS_APART: Duration = Duration::from_millis(1);
 
-/// A time in which the thread should have woken up and did not.
+/// A period in which the thread should have woken up and did not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct WakeupGap {
     from: Instant,
@@ -34,7 +34,7 @@ struct WakeupGap {
 #[derive(Debug)]
 struct ObservedGaps {
     gaps: VecDeque<WakeupGap>,
-    /// When the thread last woke up, and how far the clock that goes on in suspension was ahead then.
+    /// When the thread last woke up, and how far ahead the clock that continues in suspension was.
     last: Instant,
     ahead: Duration,
 }
@@ -68,7 +68,7 @@ impl ObservedGaps {
         self.ahead = self.ahead.max(ahead);
     }
 
-    /// The part of the gaps between two instants; the second is now or past.
+    /// The part of the gaps between two instants; the second is now or in the past.
     fn between(&self, begin: Instant, end: Instant, open: Option<WakeupGap>) -> Pauses {
         let mut pauses = Pauses::default();
         for gap in self.gaps.iter().copied().chain(open) {
@@ -79,7 +79,7 @@ impl ObservedGaps {
             }
             pauses.suspended_wall_s += gap.suspended.as_secs_f64();
             pauses.longest_wall_s = pauses.longest_wall_s.max(inside_s);
-            // By its whole length: the part of a long stop that lies within is no busy host's delay.
+            // By its whole length: a part of a long stop within the window is not a busy host's delay.
             if (gap.until - gap.from).as_secs_f64() >= PAUSE_WALL_S {
                 pauses.paused_wall_s += inside_s;
                 pauses.pauses += 1;
@@ -101,7 +101,8 @@ pub struct PauseWatch {
 }
 
 impl PauseWatch {
-    /// Where no thread can be had, nothing is seen until somebody asks: then everything since was one pause.
+    /// If the thread can't be started, nothing is observed until the first query: the whole time since then counts as
+    /// one pause.
     pub fn start() -> PauseWatch {
         let seen = Arc::new(Mutex::new(ObservedGaps::new(Instant::now(), ahead())));
         let shared_gaps = Arc::clone(&seen);
@@ -109,9 +110,9 @@ impl PauseWatch {
         let fate = ThreadFate::default();
         let of_thread = fate.clone();
         let work = move || {
-            // A refusal only makes sleeps as late as they were.
+            // A refusal only means that sleeps end as late as before.
             let _ = timer_slack::narrow();
-            // What wakes up with a shorter slice runs at once, where the kernel knows that.
+            // A thread with a shorter slice runs at once when it wakes up, if the kernel supports that.
             let _ = slices::shorten();
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
                 let (now, ahead) = (Instant::now(), ahead());
@@ -123,9 +124,9 @@ impl PauseWatch {
         PauseWatch { seen, over: Some(over), thread: thread.ok(), fate }
     }
 
-    /// How long this process stood still between two instants; the second is now or past.
+    /// How long this process stalled between two instants; the second is now or in the past.
     fn between(&self, begin: Instant, end: Instant) -> Pauses {
-        // What a bug of the watch leaves out is no pause of the process.
+        // Time missed because of a bug in the watch is no pause of the process.
         self.fate.check();
         let seen = self.seen.lock();
         // After a pause the caller may run before the watch's thread does.
@@ -133,8 +134,8 @@ impl PauseWatch {
         seen.between(begin, end, open)
     }
 
-    /// How long this process stood still in a window that is over. What it left as a backlog before counts too, as far
-    /// as it stood still and was not merely delayed.
+    /// How long this process stalled in a finished window. A backlog from before counts too, as far as the process
+    /// stalled and was not merely delayed.
     pub fn over(&self, window: &RunWindow) -> Pauses {
         let RunWindow { began, ended, warm_up, .. } = *window;
         let warming_up = self.between(window.warm_up_began(), began);
@@ -227,7 +228,7 @@ mod tests {
     fn suspension_is_told_by_the_clocks_alone() {
         let begin = Instant::now();
         let mut seen = woken(begin, &[10]);
-        // The monotonic clock stood still, and so shows no gap.
+        // The monotonic clock stopped, and so shows no gap.
         seen.wake(begin + ms(20), AHEAD + Duration::from_secs(30));
         seen.wake(begin + ms(30), AHEAD + Duration::from_secs(30));
         let found = seen.between(begin, begin + ms(30), None);
@@ -239,7 +240,7 @@ mod tests {
     fn warm_up_stop_counts_where_backlog_remains() {
         let begin = Instant::now();
         let mut seen = ObservedGaps::new(begin, ahead());
-        // It stands still for 3.9 s of a warm-up of 5 s, and is late by 40 ms behind that.
+        // It stalls for 3.9 s of a warm-up of 5 s, and is late by 40 ms after that.
         [10, 3_920, 3_970].into_iter().for_each(|wake_ms| seen.wake(begin + ms(wake_ms), ahead()));
         seen.last = begin + ms(9_000);
         let watch = PauseWatch {

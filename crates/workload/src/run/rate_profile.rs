@@ -1,9 +1,9 @@
-//! How an offered rate changes over time: steps and ramps, and when the n-th operation of them is due.
+//! How an offered rate changes over time: steps and ramps, and when the n-th operation is due.
 
 use std::time::Duration;
 
-/// Offered operations per second as pieces that follow one another; over each the rate is constant or changes evenly.
-/// What comes after the last piece has its last rate.
+/// The offered rate as a sequence of pieces; in each the rate is constant or changes evenly. After the last piece its
+/// final rate continues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateProfile {
     pieces: Vec<ProfilePiece>,
@@ -32,7 +32,7 @@ impl ProfilePiece {
     }
 }
 
-/// A part of a profile, as it is asked for.
+/// A part of a profile, as requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RatePart {
     Steady { rate_per_s: f64, length: Duration },
@@ -55,8 +55,7 @@ impl RateProfile {
     /// Parts one after the other.
     ///
     /// # Errors
-    /// When there are none, one has no length, or offers nothing, or less than nothing: says which, and what was
-    /// expected.
+    /// When there are none, one has no length, or a rate is zero or negative: names the part and the expected value.
     pub fn from_parts(parts: &[RatePart]) -> Result<Self, String> {
         if parts.is_empty() {
             return Err("a rate without parts: expected at least one".to_owned());
@@ -91,7 +90,7 @@ impl RateProfile {
         if last <= 0.0 {
             return Err("a rate that ends at 0: expected its last part to end above 0".to_owned());
         }
-        // Every piece search ends here at the latest, however long the run lasts.
+        // Every search for a piece ends here at the latest, however long the run lasts.
         pieces.push(ProfilePiece {
             begin_s,
             length_s: f64::INFINITY,
@@ -114,7 +113,7 @@ impl RateProfile {
         RateProfile { pieces: self.pieces.iter().map(stretch).collect() }
     }
 
-    /// When the parts that were asked for are over; zero for a constant rate.
+    /// When the requested parts are over; zero for a constant rate.
     pub fn length_s(&self) -> f64 {
         self.pieces.last().map_or(0.0, |last| last.begin_s)
     }
@@ -125,14 +124,14 @@ impl RateProfile {
         piece.from_per_s + piece.slope() * (t_s - piece.begin_s).max(0.0)
     }
 
-    /// How many operations are due before `t_s`, as a number with fractions.
+    /// How many operations are due before `t_s`, as a fractional number.
     pub fn due_before(&self, t_s: f64) -> f64 {
         let piece = self.piece(|piece| piece.begin_s <= t_s);
         piece.before + piece.due_within((t_s - piece.begin_s).max(0.0))
     }
 
-    /// When the operation of this number, from 0, is due: the first time that as many are due before it. Fractions are
-    /// taken too, which makes a Poisson process of rate 1 one of this rate.
+    /// When the operation of this number, from 0, is due: the first time before which that many are due. Fractions are
+    /// accepted too, which turns a Poisson process of rate 1 into one of this rate.
     pub fn due_s(&self, number: f64) -> f64 {
         let piece = self.piece(|piece| piece.before < number);
         let rest = (number - piece.before).max(0.0);
@@ -140,13 +139,13 @@ impl RateProfile {
         if rest == 0.0 {
             return piece.begin_s;
         }
-        // The root of `slope / 2 t^2 + from t = rest` in the form that loses no digits where the slope is small.
+        // The root of `slope / 2 t^2 + from t = rest` in a form that loses no digits where the slope is small.
         let discriminant = piece.from_per_s * piece.from_per_s + 2.0 * piece.slope() * rest;
         let t_s = 2.0 * rest / (piece.from_per_s + discriminant.max(0.0).sqrt());
         piece.begin_s + t_s.min(piece.length_s)
     }
 
-    /// The last piece for which `begins` holds, as it does for the first few; the first one when it holds for none.
+    /// The last piece for which `begins` holds, as it does for the first few; the first one if it holds for none.
     fn piece(&self, begins: impl Fn(&ProfilePiece) -> bool) -> &ProfilePiece {
         let count = self.pieces.partition_point(begins);
         &self.pieces[count.saturating_sub(1)]
@@ -179,7 +178,7 @@ mod tests {
         let profile = RateProfile::from_parts(&[steady(10.0, 2.0), steady(100.0, 1.0)]).unwrap();
         assert_eq!([0.0, 1.999, 2.0, 50.0].map(|t_s| profile.rate_at(t_s)), [10.0, 10.0, 100.0, 100.0]);
         assert_eq!([1.0, 2.0, 3.0, 4.0].map(|t_s| profile.due_before(t_s)), [10.0, 20.0, 120.0, 220.0]);
-        // The first of a step is due as it begins, and not one distance later.
+        // The first operation of a step is due as it begins, and not one distance later.
         assert_eq!([19.0, 20.0, 21.0, 120.0, 121.0].map(|n| profile.due_s(n)), [1.9, 2.0, 2.01, 3.0, 3.01]);
         assert_eq!(profile.length_s(), 3.0);
     }
@@ -243,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each is the other's inverse, and operations are due in their order.
+        /// Each is the other's inverse, and operations are due in order.
         #[test]
         fn due_time_and_due_count_agree(
             parts in parts(),
@@ -261,7 +260,7 @@ mod tests {
             }
         }
 
-        /// Against the sum over small slices of time.
+        /// Compared with the sum over small slices of time.
         #[test]
         fn due_count_is_area_below_rate(parts in parts()) {
             let profile = RateProfile::from_parts(&parts).unwrap();
@@ -270,7 +269,7 @@ mod tests {
             let area: f64 =
                 (0..slices).map(|slice| profile.rate_at((f64::from(slice) + 0.5) * width_s) * width_s).sum();
             let found = profile.due_before(profile.length_s());
-            // Slices that lie across a step's edge are wrong by a slice.
+            // Slices across a step's edge are wrong by a slice.
             let tolerance = 1e5 * width_s * parts.len() as f64 + 1e-6 * found;
             prop_assert!((found - area).abs() <= tolerance, "{found}, expected {area}");
         }

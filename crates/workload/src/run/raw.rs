@@ -1,7 +1,7 @@
-//! Every operation of a run, one by one, for computing its figures anew.
+//! Every operation of a run, one by one, to recompute its metrics.
 //!
-//! Threads fill buffers of their own and pass them on when they are full. A reader that falls behind holds the threads
-//! up, which shows in their lateness: nothing is left out, and memory does not grow.
+//! Threads fill their own buffers and pass them on when they are full. A slow reader holds up the threads, which shows
+//! in their lateness: nothing is left out, and memory does not grow.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
@@ -20,7 +20,7 @@ pub enum RawAnswer {
     Missing,
     Throttled,
     Error,
-    /// Its end is when it was given up.
+    /// Its end is when the client stopped waiting.
     Timeout,
     /// It was due and never sent: its start and its end are the end of the measured time.
     Unstarted,
@@ -57,7 +57,7 @@ impl RawAnswer {
         }
     }
 
-    /// Whether it took a time that counts.
+    /// Whether it has a latency that counts.
     pub fn is_timed(self) -> bool {
         !matches!(self, RawAnswer::Throttled | RawAnswer::Error)
     }
@@ -72,18 +72,18 @@ pub struct RawOperation {
     pub intended_ns: i64,
     pub start_ns: i64,
     pub end_ns: i64,
-    /// Of a read-modify-write whose read found its record: when the read had ended and the update was sent.
+    /// For a read-modify-write whose read found its record: when the read ended and the update was sent.
     pub read_end_ns: Option<i64>,
     pub answer: RawAnswer,
 }
 
-/// Where a run's threads put their operations.
+/// The destination of operations from a run's threads.
 #[derive(Debug)]
 pub struct RawLog {
     buffers: SyncSender<Vec<RawOperation>>,
 }
 
-/// Takes the operations out again, a buffer at a time, until the run is over.
+/// Returns the operations, a buffer at a time, until the run is over.
 #[derive(Debug)]
 pub struct RawOperations {
     buffers: Receiver<Vec<RawOperation>>,
@@ -121,7 +121,7 @@ pub(crate) struct RawThread {
 }
 
 impl RawThread {
-    /// Keeps an operation. True when that took time, because a buffer was passed on.
+    /// Stores an operation. True when that took time, because a buffer was passed on.
     pub(crate) fn push(
         &mut self,
         kind: OperationKind,
@@ -145,7 +145,7 @@ impl RawThread {
         is_full
     }
 
-    /// Passes on what there is; without a reader it is dropped.
+    /// Passes on the buffered operations; without a reader they are dropped.
     pub(crate) fn flush(&mut self) {
         if !self.operations.is_empty() {
             let full = std::mem::replace(&mut self.operations, Vec::with_capacity(self.most));

@@ -1,4 +1,4 @@
-//! What one thread records, and the merged result of all threads.
+//! The records of one thread, and the merged result of all threads.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::run::series::{IntervalSeries, KINDS, ThreadSeries};
 use crate::run::simd_kernels;
 use crate::run::ycsb_stats::{EdgeSide, EndingCounts, TimedPart};
 
-/// Errors that are kept word for word, and wrong values that are kept.
+/// How many errors are kept verbatim, and how many wrong values.
 const MAX_SAMPLES: usize = 10;
 
-/// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is outside.
+/// The measured time, in nanoseconds of the run's clock: from `begin_ns` up to `end_ns`, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MeasuredSpan {
     pub begin_ns: u64,
@@ -31,7 +31,7 @@ impl MeasuredSpan {
     }
 }
 
-/// The first errors and wrong values of a run, each once. Locked on these only.
+/// The first errors and wrong values of a run, each once. Locked only for these.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorSamples {
     errors: Mutex<Vec<String>>,
@@ -67,11 +67,11 @@ pub(crate) struct OperationTimes {
     pub intended_ns: u64,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Of a read-modify-write whose read found its record: when the read had ended.
+    /// For a read-modify-write whose read found its record: when the read ended.
     pub read_end_ns: Option<u64>,
 }
 
-/// Operations that follow one another, and room to work out where they count.
+/// Consecutive operations, with room to compute where they count.
 #[derive(Debug)]
 pub(crate) struct OperationBurst {
     kinds: [OperationKind; OperationBurst::MAX],
@@ -96,7 +96,7 @@ impl Default for OperationBurst {
 }
 
 impl OperationBurst {
-    /// The most operations in a burst.
+    /// The maximum number of operations in a burst.
     pub(crate) const MAX: usize = 64;
 
     pub(crate) fn is_full(&self) -> bool {
@@ -112,14 +112,14 @@ impl OperationBurst {
     }
 }
 
-/// What is counted of a kind of operation beside its latencies.
+/// The counts for a kind of operation besides its latencies.
 #[derive(Clone, Copy, Debug, Default)]
 struct AnswerCounts {
     missing: u64,
     throttled: u64,
     errors: u64,
     mismatches: u64,
-    /// Anything at all was recorded of it.
+    /// Anything at all was recorded for it.
     is_there: bool,
 }
 
@@ -133,16 +133,16 @@ struct AnswerCounts {
 pub(crate) struct ThreadRecorder<'a> {
     window: MeasuredSpan,
     open_loop: bool,
-    /// Modelled time passes as the wall clock's.
+    /// Modelled time passes at the speed of wall time.
     is_undilated: bool,
     modelled_per_wall: f64,
     answers: [AnswerCounts; KINDS],
     series: ThreadSeries<'a>,
     live: &'a LiveCounters,
     samples: &'a ErrorSamples,
-    /// Keeps every operation, where that is asked for.
+    /// Keeps every operation, if requested.
     raw: Option<RawThread>,
-    /// Keeps what a record does not, where that is asked for.
+    /// Keeps details that a record does not have, if requested.
     particulars: Option<&'a Mutex<EndingCounts>>,
     unstarted: u64,
     /// Timeouts among the latencies.
@@ -151,7 +151,7 @@ pub(crate) struct ThreadRecorder<'a> {
     last_end_ns: u64,
     /// Answered before or after the window.
     outside: u64,
-    /// Up to this time of the warm-up, or the window's begin, everything that was due had been sent.
+    /// Up to this time of the warm-up, or the window's beginning, every operation that was due had been sent.
     caught_up_ns: u64,
 }
 
@@ -184,12 +184,12 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// At a rate: no operation is due before `first_due_ns`.
+    /// For a rate: no operation is due before `first_due_ns`.
     pub(crate) fn note_first_due(&mut self, first_due_ns: u64) {
         self.caught_up_ns = first_due_ns.min(self.window.begin_ns);
     }
 
-    /// At a rate: the thread is free since `free_ns`, and its next operation is due at `due_ns`. It may be overdue.
+    /// For a rate: the thread is free since `free_ns`, and its next operation is due at `due_ns`. It may be overdue.
     #[inline]
     pub(crate) fn note_next_due(&mut self, free_ns: u64, due_ns: u64) {
         if free_ns <= due_ns.min(self.window.begin_ns) {
@@ -207,7 +207,7 @@ impl<'a> ThreadRecorder<'a> {
         self.particulars = particulars;
     }
 
-    /// True when it took time. The times' differences are the latencies that were recorded, to the nanosecond.
+    /// True when it took time. The times' differences are the recorded latencies, to the nanosecond.
     fn log(&mut self, kind: OperationKind, times: OperationTimes, answer: RawAnswer) -> bool {
         if self.raw.is_none() {
             return false;
@@ -215,7 +215,7 @@ impl<'a> ThreadRecorder<'a> {
         let intended_ns = self.modelled_at(times.intended_ns);
         let end_ns = intended_ns.saturating_add_unsigned(self.span_ns(times.intended_ns, times.end_ns));
         let start_ns = match answer {
-            // It never started: the window's end, where its wait is cut off, stands for its start.
+            // It never started: the window's end, which cuts off its wait, stands for its start.
             RawAnswer::Unstarted => end_ns,
             _ => end_ns.saturating_sub_unsigned(self.span_ns(times.start_ns, times.end_ns)),
         };
@@ -232,9 +232,9 @@ impl<'a> ThreadRecorder<'a> {
         if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall).floor() as i64 }
     }
 
-    /// The modelled time from one reading of the clock to another, which may seem to come a little before it: two
-    /// cores' readings are not in order to the nanosecond. It is the difference of the two in modelled time, so that a
-    /// log of these tells the same.
+    /// The modelled time from one reading of the clock to another, which may seem slightly earlier, since readings of
+    /// two cores are not ordered to the nanosecond. It is the difference of both in modelled time, so that a log of
+    /// them gives the same result.
     #[inline]
     fn span_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         if self.is_undilated {
@@ -247,12 +247,12 @@ impl<'a> ThreadRecorder<'a> {
     fn modelled_ns(&self, wall_ns: u64) -> u64 {
         let modelled_ns =
             if self.is_undilated { wall_ns } else { (wall_ns as f64 * self.modelled_per_wall) as u64 };
-        // A nanosecond at least: a histogram can't tell zero from "nothing".
+        // At least a nanosecond: a histogram can't tell zero from "nothing".
         modelled_ns.max(1)
     }
 
-    /// An operation was answered, or failed. True when writing that down took time, so that the end of the operation is
-    /// no longer a good reading of the present time.
+    /// An operation was answered, or failed. True when recording that took time, so that the end of the operation is no
+    /// longer a good reading of the present time.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -292,8 +292,8 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero
-    /// where each is to be recorded by itself.
+    /// Until when operations that begin at `begin_ns`, one after the other, may be recorded together; zero if each must
+    /// be recorded separately.
     pub(crate) fn burst_end_ns(&self, begin_ns: u64) -> u64 {
         if self.open_loop || self.raw.is_some() || begin_ns < self.window.begin_ns {
             return 0;
@@ -302,7 +302,7 @@ impl<'a> ThreadRecorder<'a> {
     }
 
     /// Operations that found their records, one after the other from `begin_ns` on, before [`Self::burst_end_ns`].
-    /// Takes them out of the burst.
+    /// Removes them from the burst.
     #[inline]
     pub(crate) fn record_burst(&mut self, begin_ns: u64, burst: &mut OperationBurst) {
         let OperationBurst { kinds, ends_ns, count, latencies_ns, buckets, live_buckets } = burst;
@@ -323,7 +323,7 @@ impl<'a> ThreadRecorder<'a> {
         } else {
             pairs.for_each(|(latency_ns, ends_ns)| *latency_ns = self.span_ns(ends_ns[0], ends_ns[1]));
         }
-        // Of all that there is room for: a loop of a known length is faster than one of fewer turns.
+        // For the full capacity: a loop of constant length is faster than a shorter one of variable length.
         simd_kernels::widest(
             #[inline(always)]
             || {
@@ -341,7 +341,7 @@ impl<'a> ThreadRecorder<'a> {
         self.last_end_ns = last_end_ns.max(self.last_end_ns);
     }
 
-    /// What failed, was refused, or crosses an edge of the window.
+    /// Operations that failed, were refused, or cross an edge of the window.
     #[cold]
     fn record_rare(
         &mut self,
@@ -384,7 +384,7 @@ impl<'a> ThreadRecorder<'a> {
             Err(error) => {
                 answers.errors += 1;
                 self.samples.add_error(format!("{kind}: {error}"));
-                // An error says nothing of how long an answer takes. A timeout does: at least that long.
+                // An error says nothing about how long an answer takes. A timeout does: at least that long.
                 if !matches!(error, ClientError::Timeout(_)) {
                     return;
                 }
@@ -418,7 +418,7 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// The record counts an operation that was not sent within the window, or leaves out one that was.
+    /// The record counts an operation that was not sent within the window, or misses one that was.
     #[cold]
     fn record_edge(&mut self, kind: OperationKind, edge: EdgeSide, latency_ns: u64) {
         if let Some(place) = self.particulars {
@@ -426,7 +426,7 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// An operation that did not end well takes its time in the particulars too.
+    /// An operation that did not succeed also has its time in the details.
     #[cold]
     fn record_failed(&mut self, kind: OperationKind, times: OperationTimes, answer: RawAnswer) {
         let Some(place) = self.particulars else { return };
@@ -439,7 +439,7 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// An insert failed and will be repeated: it is no error yet.
+    /// An insert failed and will be repeated: it is not an error yet.
     #[cold]
     pub(crate) fn record_repeated(
         &mut self,
@@ -448,7 +448,7 @@ impl<'a> ThreadRecorder<'a> {
         answer: &Result<OperationOutcome, ClientError>,
     ) {
         let answer = match RawAnswer::from_answer(answer) {
-            // What counts is how long its last attempt takes: this one is an error, which has no time in the record.
+            // Only its last attempt counts: this one is an error, which has no time in the record.
             RawAnswer::Timeout => RawAnswer::Error,
             answer => answer,
         };
@@ -460,8 +460,8 @@ impl<'a> ThreadRecorder<'a> {
         self.record_failed(kind, times, answer);
     }
 
-    /// The read and the update that a read-modify-write consists of, each as an operation of its kind. They count where
-    /// the whole was sent within the window.
+    /// The read and the update of a read-modify-write, each as an operation of its kind. They count if the whole was
+    /// sent within the window.
     pub(crate) fn record_parts(
         &mut self,
         times: OperationTimes,
@@ -490,8 +490,8 @@ impl<'a> ThreadRecorder<'a> {
         counts.add_part(OperationKind::Read, read_answer, timed(intended_ns, start_ns, read_end_ns));
     }
 
-    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted apart from
-    /// errors, and whenever they come: the answer stays counted.
+    /// The records of an answer were checked, which took `took_ns`. Wrong values are counted separately from errors,
+    /// and at any time: the answer remains counted.
     pub(crate) fn record_check(&mut self, kind: OperationKind, checked: &VerifiedRecords, took_ns: u64) {
         self.checked += u64::from(checked.records);
         if let Some(place) = self.particulars {
@@ -507,7 +507,7 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// How long closing the connection took.
+    /// How long it took to close the connection.
     pub(crate) fn record_closing(&mut self, took_ns: u64) {
         if let Some(place) = self.particulars {
             let closing_ns = self.modelled_ns(took_ns);
@@ -523,7 +523,7 @@ impl<'a> ThreadRecorder<'a> {
         }
     }
 
-    /// An operation that was due and will not be sent any more: it waited until `end_ns`, at least.
+    /// An operation that was due and will not be sent any more: it waited at least until `end_ns`.
     pub(crate) fn record_unstarted(&mut self, kind: OperationKind, intended_ns: u64, end_ns: u64) {
         if !self.window.contains(intended_ns) {
             return;
@@ -540,7 +540,7 @@ impl<'a> ThreadRecorder<'a> {
         self.record_edge(kind, EdgeSide::Unsent, waited_ns);
     }
 
-    /// Hands over what the shared series has not got yet. To be called once, at the thread's end.
+    /// Hands over the remaining counts to the shared series. Must be called once, at the thread's end.
     pub(crate) fn finish(mut self) -> ThreadRecord {
         self.series.flush();
         if let Some(raw) = &mut self.raw {
@@ -559,7 +559,7 @@ impl<'a> ThreadRecorder<'a> {
     }
 }
 
-/// What is left of a thread. Its latencies are in the series.
+/// The results of a finished thread. Its latencies are in the series.
 #[derive(Debug)]
 pub(crate) struct ThreadRecord {
     answers: [AnswerCounts; KINDS],
@@ -572,13 +572,13 @@ pub(crate) struct ThreadRecord {
     pub last_end_ns: u64,
     /// Operations that were answered before or after the window.
     pub outside: u64,
-    /// At a rate: since when operations were in flight or overdue without interruption as the window began. The
-    /// window's begin where none were.
+    /// For a rate: since when operations were continuously in flight or overdue as the window began. The window's
+    /// beginning if there were none.
     pub caught_up_ns: Option<u64>,
 }
 
 impl ThreadRecord {
-    /// Records whose values were not what was written.
+    /// Records whose values differ from the written ones.
     pub(crate) fn mismatches(&self) -> u64 {
         self.answers.iter().map(|answers| answers.mismatches).sum()
     }
@@ -592,12 +592,12 @@ pub(crate) struct MergedRecorder {
     pub latency: Histogram,
     pub by_operation: BTreeMap<String, OperationStats>,
     pub lateness_p99_us: Option<f64>,
-    /// The result of checking values, all threads and kinds together; counts alone.
+    /// The result of checking values, over all threads and kinds; counts only.
     pub integrity: IntegrityRecord,
 }
 
 impl MergedRecorder {
-    /// Of threads that are done, and the series that they counted in.
+    /// From finished threads, and the series of their counts.
     pub(crate) fn from_threads(threads: &[ThreadRecord], series: &IntervalSeries) -> MergedRecorder {
         let mut merged = MergedRecorder::default();
         let open_loop = threads.iter().any(|thread| thread.open_loop);

@@ -1,4 +1,4 @@
-//! A run: threads that ask a system for a workload's operations, and what they measured together.
+//! A run: threads that send a workload's operations to a system, and their combined measurements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,13 +29,13 @@ use crate::run::spec::{BackgroundWork, RunSpec};
 use crate::run::worker::{ThreadEnding, WorkerReport, WorkerThread};
 use crate::run::ycsb_stats::ParticularCounts;
 
-/// What the names of the threads begin with that each stand for a client.
+/// The name prefix of threads that each stand for a client.
 pub const CLIENT_THREADS: &str = "client-";
 
-/// Between all threads being connected and the first operation: time for them to wake up.
+/// The time between the last connection and the first operation, for threads to wake up.
 const START_DELAY_NS: u64 = 2_000_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-// Far enough below `u64::MAX` that a start and a warm-up can be added.
+// Far enough below `u64::MAX` to add a start and a warm-up.
 const MAX_WINDOW_NS: u64 = 1 << 62;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -44,7 +44,7 @@ pub enum RunError {
     Spec { problems: Vec<String> },
     #[error("client thread {thread} could not connect: {source}")]
     Connect { thread: u32, source: ClientError },
-    /// Every thread lost its connection and could not make it again.
+    /// Every thread lost its connection and could not restore it.
     #[error("all {threads} connections were lost, the last with: {source}{}", first_words(samples))]
     AllLost { threads: u32, source: ClientError, samples: Vec<String> },
     /// It was stopped by its [`RunHandle`].
@@ -55,7 +55,7 @@ pub enum RunError {
          ask for a shorter warm-up, more records or more operations"
     )]
     NothingMeasured,
-    /// What was measured in nanoseconds is not to be relied on.
+    /// Times in nanoseconds are not reliable.
     #[error(
         "the processor's time stamp counter and the kernel's clock drifted apart by {parts_per_million:.0} parts per million \
          during the run, as happens when a machine is suspended or migrated. Run it again; if that happens again, boot with \
@@ -75,13 +75,13 @@ fn first_words(samples: &[String]) -> String {
     samples.iter().take(3).map(|sample| format!("\n  {sample}")).collect()
 }
 
-/// Makes a thread's connection; threads call it at the same time.
+/// Opens a thread's connection; threads call it at the same time.
 pub type ThreadConnector<'a> = &'a (dyn Fn(u32) -> Result<Box<dyn Client>, ClientError> + Sync);
 
 /// Connected threads wait here for a common start.
 #[derive(Debug, Default)]
 struct StartGate {
-    /// `Some(None)` sends everyone home.
+    /// `Some(None)` ends all threads.
     start_ns: Mutex<Option<Option<u64>>>,
     opened: Condvar,
 }
@@ -103,7 +103,7 @@ impl StartGate {
     }
 }
 
-/// Tells the coordinator that a thread ended, also when it ends by a panic.
+/// Tells the coordinator that a thread has ended, even by a panic.
 struct EndSignal<'a> {
     active: &'a AtomicU32,
     coordinator: Thread,
@@ -116,7 +116,7 @@ impl Drop for EndSignal<'_> {
     }
 }
 
-/// What the threads of a run share; times count from `origin`.
+/// State shared by the threads of a run; times count from `origin`.
 struct ThreadShared<'a> {
     spec: &'a RunSpec,
     connect: ThreadConnector<'a>,
@@ -135,19 +135,19 @@ struct ThreadShared<'a> {
     raw_log: Option<RawLog>,
 }
 
-/// Asks a system for the workload and measures how it answers.
+/// Sends the workload to a system and measures its answers.
 ///
-/// In slow motion everything that is returned runs in modelled time already. Blocks until the last operation under
-/// way is answered, which a client's timeout bounds.
+/// In slow motion all results are already in modelled time. Blocks until the last operation in flight is answered,
+/// which a client's timeout limits.
 ///
 /// # Errors
-/// [`RunError`]. Errors of single operations are counted and sampled in [`MeasuredWindow`] and end nothing.
+/// [`RunError`]. Errors of single operations are counted and sampled in [`MeasuredWindow`], and do not end the run.
 pub fn run(
     spec: &RunSpec,
     connect: ThreadConnector<'_>,
     control: &RunHandle,
 ) -> Result<MeasuredWindow, RunError> {
-    // Taken before anything can fail: its reader waits until it is gone.
+    // Taken before anything can fail: its reader waits until it is dropped.
     let raw_log = control.take_raw_log();
     spec.check().map_err(|problems| RunError::Spec { problems })?;
     control.set_phase(RunPhase::Connecting);
@@ -162,7 +162,7 @@ pub fn run(
     let background_stage = background.map_err(|problem| RunError::Spec { problems: vec![problem] })?;
     let all_threads = spec.all_threads();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // A spinning thread takes a core from the system under test: only where most cores are left.
+    // A spinning thread takes a core from the system under test: only if most cores are free.
     let spins = all_threads as usize * 2 <= cores;
     let stage = ThreadShared {
         spec,
@@ -196,7 +196,7 @@ pub fn run(
                 }
             }
         }
-        // The loop below ends with the last sender: threads have their own, this one would keep it waiting.
+        // The loop below ends with the last sender: threads have their own, and this one would keep it waiting.
         drop(connected);
         let mut failure = None;
         for (thread, result) in &connections {
@@ -233,7 +233,7 @@ pub fn run(
     stage.conclude(window, watched, reports, control)
 }
 
-/// What was seen of this process and this machine while a run was measured.
+/// Observations of this process and this machine during the measurement of a run.
 #[derive(Clone, Copy, Debug)]
 struct ProcessObservation {
     machine_use: MachineUse,
@@ -243,7 +243,7 @@ struct ProcessObservation {
 
 type JoinedThread<'scope> = ScopedJoinHandle<'scope, Option<WorkerReport>>;
 
-/// By the numbers of their threads.
+/// In order of the threads' numbers.
 fn join(threads: Vec<JoinedThread<'_>>) -> Result<Vec<(u32, WorkerReport)>, RunError> {
     let mut reports = Vec::new();
     let mut failure = None;
@@ -270,16 +270,16 @@ impl ThreadShared<'_> {
         connected: Sender<(u32, Result<(), ClientError>)>,
         coordinator: Thread,
     ) -> Option<WorkerReport> {
-        // Dropped last, so the coordinator hears of every end, by return or by panic.
+        // Dropped last, so that the coordinator notices every end, by return or by panic.
         let _end = EndSignal { active: &self.active, coordinator };
-        // A refusal only makes sleeps as late as they were.
+        // A refusal only means that sleeps end as late as before.
         let _ = timer_slack::narrow();
         let connection = (self.connect)(thread);
         let report = connection.as_ref().map(|_| ()).map_err(ClientError::clone);
         let sent = connected.send((thread, report));
         drop(connected);
         let (Ok(client), Ok(())) = (connection, sent) else { return None };
-        // Buffers and generators are made before the start, not within it.
+        // Buffers and generators are created before the start, not during it.
         let seed = self.spec.seed_of_host();
         let background = self.beside_of(thread);
         let operations = background.map_or(&self.operations, |(_, stage)| &stage.operations);
@@ -303,7 +303,7 @@ impl ThreadShared<'_> {
             let seed = values::mix(seed ^ u64::from(thread));
             let profile = profile.dilated(spec.dilation);
             let (number, all) = spec
-                // Every host takes its turns in one schedule over the threads of all hosts.
+                // Every host has its turns in one schedule over the threads of all hosts.
                 .share
                 .map_or((thread, spec.threads), |share| (share.first_thread + thread, share.all_threads));
             let (number, all) = match background {
@@ -320,7 +320,7 @@ impl ThreadShared<'_> {
             &self.live[thread as usize],
             &self.samples,
         );
-        // What goes on beside is in no figure, so it is in no proof of one either.
+        // Background operations are in no metric, so they are in no evidence for one either.
         if background.is_none() {
             recorder.keep_raw(self.raw_log.as_ref().map(|log| log.thread(thread, spec.threads)));
             recorder.keep_particulars(self.particulars.as_ref().map(|counts| counts.place(thread)));
@@ -342,7 +342,7 @@ impl ThreadShared<'_> {
         Some(worker.run())
     }
 
-    /// What a thread belongs to, where that is not the measured stream.
+    /// The background stream of a thread, if it is not in the measured stream.
     fn beside_of(&self, thread: u32) -> Option<(&BackgroundWork, &BesideStage)> {
         if thread < self.spec.threads {
             return None;
@@ -350,7 +350,7 @@ impl ThreadShared<'_> {
         self.spec.beside.as_ref().zip(self.beside.as_ref())
     }
 
-    /// From 0 in each stream.
+    /// Counted from 0 in each stream.
     fn number_in_stream(&self, thread: u32) -> u32 {
         thread.checked_sub(self.spec.threads).unwrap_or(thread)
     }
@@ -377,7 +377,7 @@ impl ThreadShared<'_> {
         // Cannot underflow: the window's end is its begin plus a duration.
         let length_ns = window.end_ns - window.begin_ns;
         let cut = if self.spec.is_limited() {
-            // Short enough for a run of a moment, and doubled for a longer one.
+            // Short enough for a very short run, and doubled for a longer one.
             let first_wall_ns = (length_ns / u64::from(intervals)).clamp(1_000_000, 20_000_000);
             IntervalCut::Growing { first_wall_ns, most: intervals as usize * 2 }
         } else {
@@ -392,8 +392,8 @@ impl ThreadShared<'_> {
         window
     }
 
-    /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Says what
-    /// it used of the machine, and when it was over.
+    /// Follows the run from the caller's thread until its window is over, and announces the window's edges. Returns the
+    /// machine use, and the time at which the window was over.
     fn watch(&self, window: MeasuredSpan, control: &RunHandle) -> Option<(MachineUse, Instant)> {
         let mut meter = LiveMeter::default();
         let announced_before = self.spec.warmup.is_zero();
@@ -409,7 +409,7 @@ impl ThreadShared<'_> {
         let before = MachineSnapshot::take();
         control.set_phase(RunPhase::Measuring);
         self.follow(RunPhase::Measuring, self.spec.duration, window.end_ns, &mut meter, control);
-        // Before the callback: what it does is not the generator's use of the machine in the window.
+        // Before the callback, whose work is not the generator's use of the machine in the window.
         let machine_use = before.use_until(&MachineSnapshot::take());
         let ended = Instant::now();
         announce(&control.on_measurement_ended);
@@ -417,8 +417,7 @@ impl ThreadShared<'_> {
         Some((machine_use, ended))
     }
 
-    /// The window by the clock that everybody has, once the threads of both streams have told what they still owed as
-    /// it began.
+    /// The window by the shared clock, once the threads of both streams have reported their backlog at its beginning.
     fn seen(&self, window: MeasuredSpan, ended: Instant, reports: &[(u32, WorkerReport)]) -> RunWindow {
         let caught_up_ns = reports.iter().filter_map(|(_, report)| report.record.caught_up_ns).min();
         let behind_since = caught_up_ns.filter(|&caught_up_ns| caught_up_ns < window.begin_ns);
@@ -430,13 +429,13 @@ impl ThreadShared<'_> {
         }
     }
 
-    /// When the window begins, or has begun a moment ago, by the clock that everybody has.
+    /// When the window begins, or has just begun, by the shared clock.
     fn tell_window(&self, window: MeasuredSpan, control: &RunHandle) {
         let Some(timekeeper) = &control.on_window else { return };
         timekeeper(self.instant_of(window.begin_ns));
     }
 
-    /// A time of the run's clock, by the clock that everybody has.
+    /// Converts a time of the run's clock to the shared clock.
     fn instant_of(&self, time_ns: u64) -> Instant {
         let (now, now_ns) = (Instant::now(), self.clock.now_ns());
         let elapsed = Duration::from_nanos(now_ns.saturating_sub(time_ns));
@@ -537,10 +536,10 @@ impl ThreadShared<'_> {
         }
         let last_end_ns = records.iter().map(|record| record.last_end_ns).max().unwrap_or(0);
         let end_ns = match stopped_ns {
-            // With the first thread that saw it: one that waits for an answer sees it late, and the others sent nothing
-            // meanwhile.
+            // Counted from the first thread that noticed: one that waits for an answer notices late, and the others
+            // sent nothing meanwhile.
             Some(stopped_ns) if was_stopped => stopped_ns.min(planned.end_ns),
-            // A run whose operations ran out ends with its last answer. The minimum because that may come after the
+            // A run that used up its operations ends with its last answer. The minimum, since that may come after the
             // window.
             _ if exhausted || was_stopped => last_end_ns.min(planned.end_ns),
             _ => planned.end_ns,
@@ -601,7 +600,7 @@ impl ThreadShared<'_> {
     }
 }
 
-/// Threads of one number draw different operations in each stream.
+/// Threads with the same number draw different operations in each stream.
 fn seed_of(seed: u64, is_beside: bool) -> u64 {
     if is_beside { values::mix(seed ^ values::mix(0xbe51de)) } else { seed }
 }

@@ -1,7 +1,7 @@
-//! The measured time cut into intervals: what was answered in each, by kind of operation.
+//! The measured time cut into intervals: the answers in each, by kind of operation.
 //!
-//! Threads count for themselves and hand over at an interval's end. Everything else that is shown of latencies is a sum
-//! of what was handed over, so that an operation is counted in one place only.
+//! Threads count for themselves and hand over their counts at an interval's end. All other latency results are sums of
+//! these, so that each operation is counted in one place only.
 
 use underlay_record::{Histogram, SeriesPoint};
 use underlay_sync::{Mutex, MutexGuard};
@@ -10,7 +10,7 @@ use crate::mix::OperationKind;
 use crate::run::latency_counts::LatencyCounts;
 
 pub(crate) const KINDS: usize = OperationKind::ALL.len();
-/// Threads hand over at least this often, so that 32 bits count everything that one thread can do meanwhile.
+/// Threads hand over at least this often, so that 32 bits are enough for everything that one thread can do meanwhile.
 const MAX_HOLD_NS: u64 = 10_000_000_000;
 
 /// How the intervals are cut.
@@ -18,11 +18,11 @@ const MAX_HOLD_NS: u64 = 10_000_000_000;
 pub(crate) enum IntervalCut {
     /// The window's length is known.
     Width { wall_ns: u64 },
-    /// It ends with its operations: intervals begin short and double as soon as there are `most` of them.
+    /// It ends with its operations: intervals begin short, and double as soon as there are `most` of them.
     Growing { first_wall_ns: u64, most: usize },
 }
 
-/// All threads' counts together. Locked once a thread and interval.
+/// All threads' counts together. Locked once per thread and interval.
 #[derive(Debug)]
 pub(crate) struct IntervalSeries {
     begin_ns: u64,
@@ -34,8 +34,8 @@ pub(crate) struct IntervalSeries {
 struct ThreadIntervals {
     width_ns: u64,
     slots: Vec<IntervalSlot>,
-    /// Due within the window, and not answered within it: operations in flight at its end, timeouts, and what was never
-    /// sent.
+    /// Due within the window, but not answered within it: operations in flight at its end, timeouts, and operations
+    /// never sent.
     beyond: IntervalSlot,
     lateness: LatencyCounts<u64>,
 }
@@ -54,7 +54,7 @@ struct SlotKind {
     due: LatencyCounts<u64>,
     /// Latencies of operations that were due before it.
     early: Option<LatencyCounts<u64>>,
-    /// From the actual start; open loop only.
+    /// Service times from the actual start; open loop only.
     service: Option<LatencyCounts<u64>>,
 }
 
@@ -84,15 +84,15 @@ impl IntervalSlot {
 /// Everything of one kind of operation.
 #[derive(Debug, Default)]
 pub(crate) struct KindLatencies {
-    /// Of operations that were due within the window.
+    /// For operations that were due within the window.
     pub latency: Histogram,
-    /// Of operations that were sent within the window; `None` in a closed loop.
+    /// For operations that were sent within the window; `None` in a closed loop.
     pub service: Option<Histogram>,
     /// How many operations were answered within the window.
     pub answered: u64,
 }
 
-/// One interval as it is handed out: operations answered in it.
+/// One interval in its external form: the operations answered in it.
 #[derive(Clone, Debug)]
 pub struct IntervalLatencies {
     /// Wall time from the window's start.
@@ -111,7 +111,7 @@ pub struct TimelineInterval {
     /// From the window's start.
     pub begin_s: f64,
     pub end_s: f64,
-    /// Of operations that were answered in it, from their intended start.
+    /// For operations answered in it, from their intended start.
     pub latency: Histogram,
     /// Operations that failed or were refused in it.
     pub failed: u64,
@@ -137,7 +137,7 @@ impl IntervalSeries {
         self.inner.lock()
     }
 
-    /// One thread's part.
+    /// The part of one thread.
     pub(crate) fn thread(&self) -> ThreadSeries<'_> {
         let width_ns = self.lock().width_ns;
         ThreadSeries {
@@ -150,7 +150,7 @@ impl IntervalSeries {
         }
     }
 
-    /// What was handed over of one kind; `None` where it never was.
+    /// The counts handed over for one kind; `None` if there were none.
     pub(crate) fn latencies(&self, kind: OperationKind) -> Option<KindLatencies> {
         let inner = self.lock();
         let mut all: Option<KindLatencies> = None;
@@ -169,20 +169,20 @@ impl IntervalSeries {
         all
     }
 
-    /// How late operations were sent by the generator's own fault.
+    /// How late operations were sent because of the generator itself.
     pub(crate) fn lateness(&self) -> Histogram {
         self.lock().lateness.histogram()
     }
 
-    /// The intervals up to `end_ns`, where the window ended, each of so many `parts`. Latencies were recorded in
-    /// modelled time; `dilation` turns wall time into it here.
+    /// The intervals up to `end_ns`, where the window ended, each of `parts` parts. Latencies were recorded in modelled
+    /// time; `dilation` converts wall time here.
     pub(crate) fn points(&self, end_ns: u64, dilation: f64, parts: u64) -> Vec<SeriesPoint> {
         let inner = self.lock();
         let spans = self.spans(&inner, end_ns, parts).into_iter();
         spans.map(|span| point(&span.latencies(), span.begin_ns, span.end_ns, dilation)).collect()
     }
 
-    /// The same by single parts, with what failed in each.
+    /// The same by single parts, with the failures in each.
     pub(crate) fn timeline(&self, end_ns: u64, dilation: f64) -> Vec<TimelineInterval> {
         let inner = self.lock();
         let modelled_s = |wall_ns: u64| wall_ns as f64 / 1e9 / dilation;
@@ -240,7 +240,7 @@ impl IntervalSeries {
         if length_ns == 0 {
             return Vec::new();
         }
-        // A last interval of less than half a width would say little: it is joined to the one before.
+        // A last interval of less than half a width would say little, so it is merged with the previous one.
         let width_ns = inner.width_ns.saturating_mul(parts);
         let (whole, rest_ns) = (length_ns / width_ns, length_ns % width_ns);
         let joined = rest_ns == 0 || (rest_ns < width_ns / 2 && whole > 0);
@@ -261,7 +261,7 @@ impl IntervalSeries {
     }
 }
 
-/// One interval of the series, with what falls into it. Times count from the window's start.
+/// One interval of the series, with its operations. Times count from the window's start.
 struct IntervalSpan<'a> {
     begin_ns: u64,
     end_ns: u64,
@@ -312,7 +312,7 @@ pub(crate) struct ThreadSeries<'a> {
 pub(crate) struct KindCounts {
     /// Latencies of operations that were due and answered within the window.
     pub due: LatencyCounts<u32>,
-    /// The rare ones, made when there are any.
+    /// The rare ones, created when there are any.
     pub early: Option<LatencyCounts<u32>>,
     pub beyond: Option<LatencyCounts<u32>>,
     pub beyond_service: Option<LatencyCounts<u32>>,
@@ -326,7 +326,7 @@ impl ThreadSeries<'_> {
         self.edge_ns
     }
 
-    /// To be called with the end of each operation that was answered within the window, before it is counted. True
+    /// Must be called with the end of each operation that was answered within the window, before it is counted. True
     /// when that took time, because an interval was handed over.
     #[inline]
     pub(crate) fn advance_to(&mut self, end_ns: u64) -> bool {
@@ -334,7 +334,7 @@ impl ThreadSeries<'_> {
             return false;
         }
         self.flush();
-        // Cannot underflow: only operations that were answered within the window come here.
+        // Cannot underflow, since only operations answered within the window arrive here.
         let offset_ns = end_ns - self.series.begin_ns;
         self.interval = offset_ns / self.width_ns;
         let interval_end_ns =
@@ -358,11 +358,11 @@ impl ThreadSeries<'_> {
         self.lateness.get_or_insert_default().add(ns);
     }
 
-    /// Hands over what was counted.
+    /// Hands over the counts.
     pub(crate) fn flush(&mut self) {
         let mut inner = self.series.lock();
-        // Widths only double, so this thread's interval lies within one of the present ones, however often others
-        // have doubled them meanwhile.
+        // Widths only double, so this thread's interval lies within one of the present ones, however often other
+        // threads have doubled them meanwhile.
         let place = inner.place_of(self.interval * self.width_ns, self.series.most);
         self.width_ns = inner.width_ns;
         for (index, counts) in self.kinds.iter_mut().enumerate() {
@@ -402,7 +402,7 @@ fn hand_over_rare(counts: &mut Option<LatencyCounts<u32>>, target: &mut Option<L
 }
 
 impl ThreadIntervals {
-    /// Where an instant so long after the window's start belongs, widened until there is room for it.
+    /// The interval of an instant this long after the window's start; intervals widen until there is room for it.
     fn place_of(&mut self, offset_ns: u64, most: usize) -> usize {
         while offset_ns / self.width_ns >= most as u64 {
             self.widen();

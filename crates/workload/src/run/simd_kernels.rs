@@ -1,10 +1,9 @@
-//! The widest vectors that the processor has, for loops over many numbers.
+//! The widest vectors of the processor, for loops over many numbers.
 //!
-//! Programs are built for any processor of their architecture, whose vectors are short and can't multiply 64-bit
-//! numbers.
+//! Programs are built for any processor of their architecture, with short vectors that can't multiply 64-bit numbers.
 
-/// Runs `step`; its inlined parts are compiled for the widest vectors too, where this processor has them. The results
-/// are the same to the bit: nothing is reordered or fused that would round differently.
+/// Runs `step`; its inlined parts are also compiled for the widest vectors, if this processor has them. The results are
+/// identical to the bit: nothing is reordered or fused in a way that would round differently.
 #[inline(always)]
 pub(crate) fn widest<T>(step: impl FnOnce() -> T) -> T {
     #[cfg(target_arch = "x86_64")]

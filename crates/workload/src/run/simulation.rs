@@ -1,4 +1,4 @@
-//! Threads in virtual time, for tests: a system that answers by a script, and what the threads measure of it.
+//! Threads in virtual time, for tests: a system that answers by a script, and the threads' measurements of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::workload::CoreWorkload;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000 * MS;
 
-/// One thread's time: it passes only when the system works or the thread waits, and waits end late by a fixed time.
+/// One thread's clock: it advances only when the system works or the thread waits, and waits end late by a fixed time.
 #[derive(Clone, Default)]
 struct VirtualClock {
     now_ns: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl RunClock for VirtualClock {
 }
 
 pub(crate) type ScriptedAnswer = Result<OperationOutcome, ClientError>;
-/// Given what an operation does and when it starts: how long it takes and how it ends.
+/// Returns the duration and the outcome of an operation, given its kind and its start.
 pub(crate) type OperationScript = Arc<dyn Fn(OperationKind, u64) -> (u64, ScriptedAnswer) + Send + Sync>;
 
 struct ScriptedClient {
@@ -94,18 +94,18 @@ pub(crate) struct RunSimulation {
     pub operation_limit: Option<u64>,
     pub threads: u32,
     pub rate_per_wall_s: Option<f64>,
-    /// Instead of a constant rate.
+    /// Replaces a constant rate.
     pub profile: Option<RateProfile>,
     pub arrivals: ArrivalProcess,
     pub warmup_ns: u64,
     pub duration_ns: u64,
     pub dilation: f64,
     pub wakes_late_ns: u64,
-    /// Every operation is logged, and so recorded one by one.
+    /// Every operation is logged, and so recorded separately.
     pub keeps_raw: bool,
-    /// How many connections can be made after the first.
+    /// How many connections can be opened after the first.
     pub reconnections: u64,
-    /// The run is stopped by the first answer from this time on.
+    /// The first answer from this time on stops the run.
     pub stop_at_ns: Option<u64>,
     pub script: OperationScript,
 }
@@ -117,7 +117,7 @@ pub(crate) struct SimulatedRun {
     pub unstarted: u64,
     /// Answered before or after the window.
     pub outside: u64,
-    /// Of the thread that was behind for the longest time.
+    /// For the thread that was behind for the longest time.
     pub caught_up_ns: Option<u64>,
     pub points: Vec<SeriesPoint>,
     pub samples: Vec<String>,
@@ -163,7 +163,7 @@ impl RunSimulation {
         let mix = OperationMix::parse(self.mix).unwrap();
         let shared = SharedOperations::new(workload, mix, self.threads, self.operation_limit).unwrap();
         let (log, operations) = RawLog::new();
-        // The log has little room: without a reader the workers would wait for ever.
+        // The log has little room: without a reader the workers would wait forever.
         let reader = std::thread::spawn(move || operations.flatten().collect());
         let window = MeasuredSpan { begin_ns: self.warmup_ns, end_ns: self.warmup_ns + self.duration_ns };
         let series = IntervalSeries::new(
@@ -213,7 +213,7 @@ impl RunSimulation {
                     dilation: self.dilation,
                     burst: OperationBurst::default(),
                 }
-                // Threads run one after the other: each has a clock of its own, and virtual time waits for nobody.
+                // Threads run one after the other: each has its own clock, and virtual time does not wait.
                 .run()
             })
             .collect();
@@ -238,7 +238,7 @@ impl RunSimulation {
     }
 }
 
-/// Histograms have three digits.
+/// Histograms have three digits of precision.
 pub(crate) fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= expected * 1.5e-3, "{found}, expected {expected}");
 }

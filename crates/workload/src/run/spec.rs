@@ -1,4 +1,4 @@
-//! What a run is asked for.
+//! The specification of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use crate::run::pacing::ArrivalProcess;
 use crate::run::rate_profile::RateProfile;
 use crate::workload::CoreWorkload;
 
-/// More client threads than this are a mistake on one machine.
+/// More client threads than this must be a mistake on one machine.
 pub(crate) const MAX_THREADS: u32 = 4096;
 
-/// What to run, and how it is measured.
+/// What to run, and how to measure it.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
     pub workload: Arc<CoreWorkload>,
     pub mix: OperationMix,
     /// Client threads, each with a connection and one operation in flight at a time.
     pub threads: u32,
-    /// Where these are some of the threads of several hosts, which: a rate is that of all of them.
+    /// If these are only some of the threads of several hosts, their position: a rate applies to all hosts together.
     pub share: Option<HostShare>,
     /// Operations per modelled second over all threads (open loop), or `None` for as many as the system answers.
     pub rate_per_s: Option<f64>,
-    /// A rate that changes over modelled time, instead of the one above; its time starts with the warm-up.
+    /// A rate that changes over modelled time, in place of the one above; its time starts with the warm-up.
     pub rate_profile: Option<RateProfile>,
     pub arrivals: ArrivalProcess,
-    /// What goes on beside; none of it is in the figures of these operations.
+    /// The background load; none of it is in the metrics of these operations.
     pub beside: Option<BackgroundWork>,
     /// Wall time before the measured window.
     pub warmup: Duration,
-    /// Wall time of the measured window. `Duration::MAX` leaves the end to the operations.
+    /// Wall time of the measured window. With `Duration::MAX` only the operations end it.
     pub duration: Duration,
-    /// Operations in all, warm-up included, after which the run ends if its time has not. `load` and `delete` end
-    /// with their records anyway.
+    /// The total number of operations, warm-up included, after which the run ends if its time has not. `load` and
+    /// `delete` end with their records anyway.
     pub operation_limit: Option<u64>,
-    /// Slow motion: wall seconds in a modelled second, above 0.
+    /// Slow motion: wall seconds per modelled second, above 0.
     pub dilation: f64,
-    /// How many intervals the window is cut into; up to twice as many where its length is not known before.
+    /// The number of intervals in the window; up to twice as many if its length is not known in advance.
     pub series_intervals: u32,
     pub seed: u64,
 }
@@ -78,7 +78,7 @@ impl RunSpec {
     }
 
     /// # Errors
-    /// What keeps it from being run, each in words.
+    /// The reasons why it can't run, in words.
     pub(crate) fn check(&self) -> Result<(), Vec<String>> {
         let mut problems = self.workload.problems();
         problems.extend(self.workload.scan_problem(&self.mix));
@@ -114,7 +114,7 @@ impl RunSpec {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// What an open loop offers; `None` in a closed one.
+    /// The rate of an open loop; `None` in a closed one.
     pub(crate) fn profile(&self) -> Option<RateProfile> {
         self.rate_profile.clone().or_else(|| self.rate_per_s.map(RateProfile::constant))
     }
@@ -124,7 +124,7 @@ impl RunSpec {
         self.threads.saturating_add(self.beside.as_ref().map_or(0, |background| background.threads))
     }
 
-    /// Threads of the same number on several hosts draw different operations.
+    /// Threads with the same number on several hosts draw different operations.
     pub(crate) fn seed_of_host(&self) -> u64 {
         match self.share {
             Some(HostShare { first_thread, .. }) if first_thread > 0 => {
@@ -134,14 +134,14 @@ impl RunSpec {
         }
     }
 
-    /// How many operations it ends after, where it does not go on until its time is over.
+    /// The number of operations after which it ends, unless it continues until its time is over.
     pub fn operations_in_all(&self) -> Option<u64> {
         let records = self.mix.visits_every_record().then_some(self.workload.insert_count);
         self.operation_limit.into_iter().chain(records).min()
     }
 }
 
-/// What goes on beside the measured operations, as long as those do. Its threads come after the others in number.
+/// The background load next to the measured operations, as long as those last. Its threads have the higher numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackgroundWork {
     pub mix: OperationMix,
@@ -151,7 +151,7 @@ pub struct BackgroundWork {
 }
 
 impl BackgroundWork {
-    /// What does not fit beside this run, each in words.
+    /// Reasons why it is incompatible with this run, in words.
     fn problems(&self, spec: &RunSpec) -> Vec<String> {
         let mut problems = Vec::new();
         if !(1..=MAX_THREADS).contains(&self.threads)

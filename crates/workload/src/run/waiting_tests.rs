@@ -1,5 +1,5 @@
-//! Latency that counts waiting, in virtual time: what a stall does to every percentile follows from when operations
-//! were due, and every percentile follows from the raw log.
+//! Latency that includes waiting, in virtual time: the effect of a stall on every percentile follows from when
+//! operations were due, and every percentile follows from the raw log.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,13 @@ fn histogram_of(values_ns: impl IntoIterator<Item = u64>) -> Histogram {
     histogram
 }
 
-/// What a histogram of three digits says of this value.
+/// The value in a histogram of three digits.
 fn shown_us(value_ns: u64) -> f64 {
     histogram_of([value_ns]).quantile_us(1.0)
 }
 
-/// Nothing ends between the fifth second and the sixth: work in flight, and work that begins then, goes on after it.
+/// Nothing ends between the fifth second and the sixth: work in flight, and work that begins then, continues
+/// afterwards.
 fn end_of(start_ns: u64, work_ns: u64) -> u64 {
     match start_ns {
         5_000_000_000..6_000_000_000 => 6 * S + work_ns,
@@ -42,8 +43,8 @@ fn stalling(work_ns: impl Fn(OperationKind) -> u64 + Send + Sync + 'static) -> R
     })
 }
 
-/// 100 operations a second of 1 ms each, and a stall of a second. The j-th that is due from its begin on ends j ms
-/// after the first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
+/// 100 operations a second of 1 ms each, and a stall of a second. The j-th operation that is due from its beginning on
+/// ends j ms after the first of them, and so takes 1001 - 9 j ms, until the queue is empty after 112 of them.
 #[test]
 fn second_of_stall_shows_expected_percentiles() {
     let simulated =
@@ -52,7 +53,7 @@ fn second_of_stall_shows_expected_percentiles() {
     let waiting = (0..112).map(|j| (1_001 - 9 * j) * MS);
     let latency = &read.latency.histogram;
     assert_eq!(*latency, histogram_of(waiting.chain(vec![MS; 1_888])), "value by value");
-    // Of 2,000, as many are slower as the share that is left: 200, 100, 20, 2 and none of them.
+    // Of 2,000, the remaining share is slower: 200, 100, 20, 2 and none of them.
     let expected_ms = [
         (0.5, 1),
         (0.9, 1),
@@ -68,7 +69,7 @@ fn second_of_stall_shows_expected_percentiles() {
     assert_eq!(read.service.histogram, histogram_of([vec![1_001 * MS], vec![MS; 1_999]].concat()));
 }
 
-/// In a closed loop nothing is due while the system stalls: one operation in 15,000 tells of it.
+/// In a closed loop nothing is due while the system stalls: only one operation in 15,000 shows it.
 #[test]
 fn closed_loop_feels_stall_once() {
     let simulated = RunSimulation { duration_ns: 16 * S, ..stalling(|_| MS) }.run();
@@ -77,8 +78,8 @@ fn closed_loop_feels_stall_once() {
     assert_eq!(read.latency.histogram.quantile_us(0.999), shown_us(MS));
 }
 
-/// Against the recursion that every queue of one server follows: an operation begins when it is due, or when the one
-/// before it has ended.
+/// Compared with the recursion of any queue with one server: an operation begins when it is due, or when the previous
+/// one has ended.
 #[test]
 fn operation_kinds_wait_like_a_single_server_queue() {
     let changing = RateProfile::from_parts(&[
@@ -140,7 +141,7 @@ fn operation_kinds_wait_like_a_single_server_queue() {
     }
 }
 
-/// Latency and service time of each kind, worked out anew from every single operation.
+/// Latency and service time of each kind, recomputed from every single operation.
 fn from_raw(operations: &[RawOperation], duration_ns: i64) -> BTreeMap<&'static str, [Histogram; 2]> {
     let mut kinds: BTreeMap<&str, [Histogram; 2]> = BTreeMap::new();
     for one in operations.iter().filter(|one| one.answer.is_timed()) {
@@ -166,7 +167,7 @@ fn answer(number: u64) -> ScriptedAnswer {
 }
 
 proptest! {
-    /// Operations with any outcome, at the window's edges and in slow motion too.
+    /// Operations with any outcome, also at the window's edges and in slow motion.
     #[test]
     fn percentiles_follow_from_raw_log(
         mix in proptest::sample::select(vec!["a", "c", "f"]),

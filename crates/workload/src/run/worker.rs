@@ -9,15 +9,15 @@ use crate::run::clock::RunClock;
 use crate::run::pacing::ThreadSchedule;
 use crate::run::recorder::{MeasuredSpan, OperationBurst, OperationTimes, ThreadRecord, ThreadRecorder};
 
-/// Arrivals that a stopped thread still accounts for: more would keep a user waiting.
+/// How many arrivals a stopped thread still accounts for: with more, a user would have to wait.
 const MAX_COUNTED_AFTER_STOP: u32 = 1_000_000;
-/// How often a lost connection is made again before the thread gives up, and the first pause before that; each pause is
-/// twice the one before.
+/// How often a thread tries to restore a lost connection, and the first pause before that; each pause is twice the
+/// previous one.
 const RECONNECT_ATTEMPTS: u32 = 5;
 const FIRST_RECONNECT_PAUSE_NS: u64 = 100_000_000;
 
-/// Operations of a closed loop that follow one another within this time are recorded together. Live progress
-/// lags by as much.
+/// Operations of a closed loop that follow one another within this time are recorded together. Live progress lags by
+/// the same time.
 const MAX_BURST_NS: u64 = 20_000;
 
 /// Why a thread ended.
@@ -34,20 +34,20 @@ pub(crate) enum ThreadEnding {
 
 pub(crate) type ClientReconnector<'a> = &'a dyn Fn() -> Result<Box<dyn Client>, ClientError>;
 
-/// Everything that one thread needs.
+/// Everything that a thread needs.
 pub(crate) struct WorkerThread<'a, C: RunClock> {
     pub clock: C,
     pub client: Box<dyn Client>,
     pub reconnect: ClientReconnector<'a>,
     pub source: OperationSource<'a>,
     pub recorder: ThreadRecorder<'a>,
-    /// `None` is a closed loop: an operation is due as soon as the one before was answered.
+    /// `None` is a closed loop: an operation is due as soon as the previous one was answered.
     pub schedule: Option<ThreadSchedule>,
     pub window: MeasuredSpan,
     pub stop: &'a AtomicBool,
     /// Slow motion stretches the pauses too.
     pub dilation: f64,
-    /// Room for what is recorded together.
+    /// Room for operations that are recorded together.
     pub burst: OperationBurst,
 }
 
@@ -60,12 +60,12 @@ struct AnsweredOperation {
     answer: Result<OperationOutcome, ClientError>,
 }
 
-/// What a thread leaves behind.
+/// The results of a thread.
 #[derive(Debug)]
 pub(crate) struct WorkerReport {
     pub record: ThreadRecord,
     pub ending: ThreadEnding,
-    /// When it saw that it was stopped.
+    /// When it noticed that it was stopped.
     pub stopped_ns: Option<u64>,
     pub reconnections: u32,
 }
@@ -76,10 +76,10 @@ impl<C: RunClock> WorkerThread<'_, C> {
         let mut reconnections = 0;
         let mut ending = self.send_operations(&mut reconnections);
         let stopped_ns = (ending == ThreadEnding::Stopped).then(|| self.clock.now_ns());
-        // Until when what was due counts as never sent: the window's end, or when the run was stopped.
+        // Operations due up to this time count as never sent: the window's end, or when the run was stopped.
         let until_ns = match ending {
             ThreadEnding::WindowClosed => Some(self.window.end_ns),
-            // Where operations are numbered, other threads send those that this one does not get to.
+            // Where operations are numbered, other threads send the ones that this thread could not.
             ThreadEnding::Lost(_) if !self.source.is_limited() => Some(self.window.end_ns),
             ThreadEnding::Stopped if !self.source.is_limited() => {
                 stopped_ns.map(|stopped_at_ns| stopped_at_ns.min(self.window.end_ns))
@@ -96,9 +96,9 @@ impl<C: RunClock> WorkerThread<'_, C> {
     }
 
     fn send_operations(&mut self, reconnections: &mut u32) -> ThreadEnding {
-        // When the thread became free: the end of the operation before.
+        // When the thread became free: the end of the previous operation.
         let mut free_ns = self.clock.now_ns();
-        // Whether that is the present time still. In a closed loop it is the start of an operation that was at hand,
+        // Whether that is still the present time. In a closed loop it is the start of an operation that has been drawn,
         // and the clock need not be read again.
         let mut is_present = true;
         if let Some(schedule) = &self.schedule {
@@ -166,7 +166,7 @@ impl<C: RunClock> WorkerThread<'_, C> {
         }
     }
 
-    /// Sends the next operation when it is due. The thread is free since `free_ns`, which `is_present` says to be now.
+    /// Sends the next operation when it is due. The thread is free since `free_ns`, which is now if `is_present`.
     #[inline]
     fn send_next(
         &mut self,
@@ -187,8 +187,8 @@ impl<C: RunClock> WorkerThread<'_, C> {
                     return Err(ThreadEnding::Stopped);
                 }
                 self.source.launch();
-                // From when the thread was free: waiting for the answer before is the system's doing, and
-                // part of the latency; lateness is what the generator itself adds.
+                // From when the thread was free. Waiting for the previous answer is due to the system, and part of the
+                // latency; lateness is the generator's own addition.
                 self.recorder.record_lateness(due_ns, start_ns.saturating_sub(due_ns.max(free_ns)));
                 start_ns
             }
@@ -204,7 +204,7 @@ impl<C: RunClock> WorkerThread<'_, C> {
                 read_end_ns: None,
             };
             self.recorder.record_repeated(preparation.kind, times, &answer);
-            // A pause is modelled time, the clock is wall time.
+            // A pause is in modelled time, the clock in wall time.
             let until_ns = end_ns.saturating_add((self.source.next_pause_ns() as f64 * self.dilation) as u64);
             if self.clock.wait_until_ns(until_ns, self.stop) < until_ns {
                 return Err(ThreadEnding::Stopped);
@@ -223,9 +223,9 @@ impl<C: RunClock> WorkerThread<'_, C> {
         self.schedule.is_none() && self.source.has_prompt() && !self.source.checks_values()
     }
 
-    /// In a closed loop, sends what is at hand back to back and writes it down together: that takes less time than one
-    /// by one, and operations of a system in memory take little more. Says when the last of them ended. One that ended
-    /// otherwise, or too late to be recorded with the others, is left to the caller.
+    /// In a closed loop, sends the drawn operations back to back and records them together. This takes less time than
+    /// one by one, and operations of an in-memory system take little more. Returns when the last of them ended. One
+    /// with another outcome, or one too late to be recorded with the others, is left to the caller.
     #[inline]
     fn send_burst(&mut self) -> (u64, Option<AnsweredOperation>) {
         let begin_ns = self.clock.now_ns();
@@ -272,9 +272,9 @@ impl<C: RunClock> WorkerThread<'_, C> {
         Err(ThreadEnding::Lost(last))
     }
 
-    /// Arrivals within the window that this thread did not get to have waited until its end, or until it was stopped:
-    /// leaving them out would make a saturated system look fast. False when that was cut short by a stop: a rate beyond
-    /// all reason has more than can be counted.
+    /// Arrivals within the window that this thread did not reach have waited until its end, or until the stop: leaving
+    /// them out would make a saturated system look fast. False if a stop cut this short: an extreme rate has more
+    /// arrivals than can be counted.
     fn account_for_the_unstarted(&mut self, until_ns: u64) -> bool {
         let Some(schedule) = &mut self.schedule else { return true };
         let mut left_after_stop = MAX_COUNTED_AFTER_STOP;

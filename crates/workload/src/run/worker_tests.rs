@@ -1,4 +1,4 @@
-//! Threads in virtual time: what is measured must follow from when operations were due and how long they took.
+//! Threads in virtual time: measurements must follow from when operations were due and how long they took.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,24 +25,24 @@ fn stall_delays_every_waiting_arrival() {
     assert_eq!((read.latency.us.count, read.count, simulated.unstarted), (2000, 2000, 0));
     let latency = &read.latency.histogram;
     assert_near(latency.quantile_us(0.5), 1_000.0);
-    // The 20 slowest of 2,000 are those of the stalled one and of j = 1 to 19, so p99 is that of j = 20.
+    // The 20 slowest of 2,000 are the stalled one and j = 1 to 19, so p99 is that of j = 20.
     assert_near(latency.quantile_us(0.99), 1_000_000.0 - 9_000.0 * 20.0);
     assert_near(latency.quantile_us(0.999), 1_000_000.0 - 9_000.0 * 2.0);
     assert_near(read.latency.us.max, 1_000_000.0);
     let waiting_us: f64 = (0..=111).map(|j| 1_000_000.0 - 9_000.0 * f64::from(j)).sum();
     assert_near(read.latency.us.mean, (waiting_us + 1_000.0 * (2000.0 - 112.0)) / 2000.0);
-    // Seen from the actual start, one operation was slow and the others know nothing of it.
+    // From the actual start, one operation was slow and the others were not affected.
     assert_near(read.service.histogram.quantile_us(0.999), 1_000.0);
     assert_near(read.service.us.max, 1_000_000.0);
-    // The second of the stall has no answers, and the queue is worked off after it.
+    // The second of the stall has no answers, and the queue is worked off afterwards.
     assert_eq!(simulated.points.iter().map(|point| point.operations).sum::<u64>(), 2000);
     assert_eq!((simulated.points[5].operations, simulated.points[5].throughput_per_s), (0, 0.0));
     assert_eq!(simulated.points[6].operations, 200);
     assert_eq!(simulated.merged.lateness_p99_us, Some(0.001), "the waiting is the system's fault");
 }
 
-/// A system that serves 50 of 100 operations a second: half of what was due within 10 s is never sent, and each of
-/// those counts with the time it had waited by the end.
+/// A system that serves 50 of 100 operations a second. Half of the operations due within 10 s are never sent, and each
+/// of those counts with its wait until the end.
 #[test]
 fn unreached_arrivals_of_saturated_system_wait_until_end() {
     let simulated = RunSimulation {
@@ -61,7 +61,7 @@ fn unreached_arrivals_of_saturated_system_wait_until_end() {
     assert_near(read.latency.us.mean, (sent + unsent) / 1000.0);
 }
 
-/// The same, stopped after 5 s: half of what was due by then had not been sent.
+/// The same, stopped after 5 s: half of the operations due by then had not been sent.
 #[test]
 fn unreached_arrivals_of_stopped_run_wait_until_stop() {
     let saturated = RunSimulation::new(|_| (20 * MS, Ok(OperationOutcome::Found)));
@@ -102,8 +102,8 @@ fn warm_up_is_not_measured() {
     assert_near(read.latency.us.max, 100_000.0);
 }
 
-/// 100 operations a second; the one due at 1 s takes 3.9 s, and the others 2 ms. The 390 that were due meanwhile are
-/// worked off by 5.9 s.
+/// 100 operations a second; the one due at 1 s takes 3.9 s, and the others 2 ms. The 390 due meanwhile are worked off
+/// by 5.9 s.
 #[test]
 fn thread_reports_backlog_start_at_window_begin() {
     let stopped = |warmup_ns: u64| {
@@ -125,7 +125,7 @@ fn thread_reports_backlog_start_at_window_begin() {
     assert_eq!(delayed_run.merged.operations + delayed_run.outside, 900);
     let caught_up = stopped(7 * S);
     assert_eq!((caught_up.caught_up_ns, caught_up.merged.operations), (Some(7 * S), 400));
-    // A closed loop owes nothing.
+    // A closed loop has no backlog.
     assert_eq!(RunSimulation::new(|_| (MS, Ok(OperationOutcome::Found))).run().caught_up_ns, None);
 }
 
@@ -158,7 +158,7 @@ fn slow_motion_is_divided_out_of_every_time() {
     assert_near(simulated.points[3].throughput_per_s, 800.0);
 }
 
-/// A thread that was busy is late by the system's fault; only what comes on top is the generator's.
+/// A busy thread is late because of the system; only the time on top is due to the generator.
 #[test]
 fn generator_lateness_excludes_waits_for_system() {
     let simulated = RunSimulation {
@@ -205,7 +205,7 @@ fn lost_connection_is_reopened() {
     .run();
     let read = &simulated.merged.by_operation["read"];
     assert_eq!((simulated.reconnections, read.errors, read.count), (1, 1, 999));
-    // The first pause is 100 ms: arrivals of that time waited for it.
+    // The first pause is 100 ms: arrivals in that time waited for it.
     assert_near(read.latency.us.max, 101_000.0 - 9_000.0);
     assert_eq!(simulated.endings, [ThreadEnding::WindowClosed]);
 }
@@ -232,7 +232,7 @@ fn thread_without_reconnection_ends_but_arrivals_count() {
     assert_eq!(read.latency.us.count, 999, "all but the failed one");
 }
 
-/// The first thread is lost at once, and its operations are left to the second one.
+/// The first thread loses its connection at once, and its operations are left to the second one.
 #[test]
 fn lost_thread_takes_no_numbered_operations_along() {
     let calls = AtomicU64::new(0);
@@ -247,7 +247,7 @@ fn lost_thread_takes_no_numbered_operations_along() {
     }
     .run();
     assert_eq!(simulated.endings[1], ThreadEnding::Exhausted);
-    // It had taken no more than a part of its share.
+    // It had taken only a part of its share.
     assert!((350..400).contains(&simulated.merged.operations), "{}", simulated.merged.operations);
     assert_eq!(simulated.unstarted, 0);
 }
@@ -291,7 +291,7 @@ fn changing_rate_is_offered_exactly_by_any_threads() {
     };
     assert_eq!([between(0, 1), between(1, 3), between(3, 10)], [100, 600, 3_500]);
     assert_eq!(due_ns, stepped(ArrivalProcess::Constant, 5));
-    // Independent arrivals are as many but for chance: four standard deviations of their number.
+    // Independent arrivals have the same number except for chance: four standard deviations.
     let poisson = stepped(ArrivalProcess::Poisson, 5);
     assert!((poisson.len() as f64 - 4_200.0).abs() < 4.0 * 4_200f64.sqrt(), "{}", poisson.len());
     let early = poisson.iter().filter(|&&due_ns| due_ns < S).count() as f64;
@@ -315,7 +315,7 @@ fn constant_arrivals_are_evenly_spread_over_all_threads() {
     assert_eq!(due_ns, expected);
 }
 
-/// Of a Poisson process, the number of arrivals in an interval has a variance equal to its mean.
+/// In a Poisson process, the number of arrivals in an interval has a variance equal to its mean.
 #[test]
 fn poisson_arrivals_have_the_variance_of_their_mean() {
     let mut counts = vec![0f64; 2000];
@@ -362,7 +362,7 @@ proptest! {
             })
         };
         let simulated = simulation.run();
-        // Counted from the schedules alone: workers have no part in it.
+        // Counted from the schedules alone, without the workers.
         let mut due = 0;
         for thread in 0..threads {
             let mut schedule = simulation.schedule(thread).unwrap();
@@ -381,7 +381,7 @@ proptest! {
 }
 
 proptest! {
-    /// With any answers, at any speed, and with any edges of the window.
+    /// For any answers, at any speed, and with any edges of the window.
     #[test]
     fn batched_records_equal_single_records(
         mix in prop::sample::select(vec!["a", "c", "e", "f", "d", "delete"]),
@@ -392,7 +392,7 @@ proptest! {
         reconnections in 0u64..3,
         dilation in prop::sample::select(vec![1.0, 3.0]),
     ) {
-        // A raw log needs each operation by itself, so that run puts none together.
+        // A raw log needs each operation separately, so that run merges none.
         let simulated = [true, false].map(|keeps_raw| {
             let answers = answers.clone();
             let simulation = RunSimulation {
@@ -405,7 +405,7 @@ proptest! {
                 dilation,
                 keeps_raw,
                 ..RunSimulation::new(move |now_ns| {
-                    // By the time and not by a count, so both runs get the same answers.
+                    // By time and not by count, so both runs get the same answers.
                     let (took_ns, answer) = answers[(now_ns / 7) as usize % answers.len()];
                     let answer = match answer {
                         0 => Err(ClientError::Lost("gone".to_owned())),

@@ -1,5 +1,5 @@
-//! What YCSB tells of a run and a record does not keep: how long failed operations took, the two halves of a
-//! read-modify-write, and how long checking values and closing connections took.
+//! Results that YCSB reports and a record does not keep: how long failed operations took, the two halves of a
+//! read-modify-write, and the time for checking values and closing connections.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::mix::OperationKind;
 use crate::run::latency_counts::LatencyCounts;
 use crate::run::raw::RawAnswer;
 
-/// Threads that count in one place: a lock is rarely waited for, and thousands of threads need little memory.
+/// The number of places for counts: threads rarely wait for a lock, and thousands of threads need little memory.
 const PLACES: usize = 16;
 
-/// Latencies of the same operations by both starts.
+/// Latencies of the same operations, by both kinds of start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BothLatencies {
     /// From the intended start; in a closed loop the same as the other.
@@ -22,24 +22,25 @@ pub struct BothLatencies {
     pub service: Histogram,
 }
 
-/// What a run has to tell beside its measurement, in modelled time. Operations are counted that were sent within the
-/// measured time, by either start.
+/// A run's details besides its measurement, in modelled time. Operations count if they were sent within the measured
+/// time, by either kind of start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct YcsbStatistics {
-    /// Operations that did not end well, by how they ended.
+    /// Operations without success, by outcome.
     pub failed: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
-    /// The reads and the updates that read-modify-writes consist of, by how they ended.
+    /// The reads and the updates of read-modify-writes, by outcome.
     pub parts: BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
-    /// Where the record's latencies, which count what was due, are those of other operations than what was sent.
+    /// Where the record's latencies, which count operations that were due, cover other operations than those that were
+    /// sent.
     pub edges: BTreeMap<OperationKind, EdgeLatencies>,
-    /// How long it took to check a record's values.
+    /// The time to check a record's values.
     pub checks: Histogram,
-    /// How long it took to close each connection.
+    /// The time to close each connection.
     pub closings: Histogram,
 }
 
-/// Latencies from the intended start of operations of an open loop whose intended and actual start lie on two sides of
-/// an edge of the measured time.
+/// Latencies from the intended start of operations of an open loop whose intended and actual start are on different
+/// sides of an edge of the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EdgeLatencies {
     /// Due within it, and sent after it or never.
@@ -55,7 +56,7 @@ pub(crate) struct TimedPart {
     pub service_ns: u64,
 }
 
-/// On which side of an edge the intended start lies.
+/// On which side of an edge the intended start is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EdgeSide {
     Unsent,
@@ -99,7 +100,7 @@ impl EndingCounts {
         self.parts.entry((kind, answer)).or_default().add(timed);
     }
 
-    /// An operation of the record's that was not sent within the measured time, or the other way round.
+    /// An operation in the record that was not sent within the measured time, or vice versa.
     pub(crate) fn add_edge(&mut self, kind: OperationKind, edge: EdgeSide, intended_ns: u64) {
         let counts = match edge {
             EdgeSide::Unsent => &mut self.unsent,
@@ -108,7 +109,7 @@ impl EndingCounts {
         counts.entry(kind).or_default().add(intended_ns);
     }
 
-    /// `records` were checked in so much time each.
+    /// `records` were checked, each in this much time.
     pub(crate) fn add_checks(&mut self, records: u64, each_ns: u64) {
         for _ in 0..records {
             self.checks.add(each_ns);
@@ -120,7 +121,7 @@ impl EndingCounts {
     }
 }
 
-/// Where the threads of a run count them.
+/// Where the threads of a run count these.
 #[derive(Debug, Default)]
 pub(crate) struct ParticularCounts {
     places: [Mutex<EndingCounts>; PLACES],
@@ -132,7 +133,7 @@ impl ParticularCounts {
         &self.places[thread as usize % PLACES]
     }
 
-    /// Everything that was counted.
+    /// The sum of all counts.
     pub(crate) fn sum(&self) -> YcsbStatistics {
         let mut sum = YcsbStatistics::default();
         for counts in self.places.iter().map(Mutex::lock) {

@@ -4,37 +4,37 @@ use super::judge::{LatencyBound, StepCounts, StepVerdict, judge};
 
 /// Each step up multiplies the rate by this, until one fails; each step down divides it by the square.
 const GROWTH: f64 = 2.0;
-/// What lies between a rate that holds and one that fails is narrowed to this part of what was asked: near the bound a
-/// step tells nothing and counts as failed, which is what the rest is for.
+/// The gap between a rate that holds and one that fails is narrowed to this part of the requested precision. Near the
+/// bound a step shows nothing and counts as failed; the remaining part allows for that.
 const BRACKET_PART: f64 = 0.5;
-/// A system that fails at this part of the first rate holds nothing worth looking for, unless the specification says
+/// A system that fails at this part of the first rate has no rate worth finding, unless the specification says
 /// otherwise.
 const MIN_PART: f64 = 1.0 / 4096.0;
-/// At the lowest rate tried, this many times the operations needed must be due: their number scatters.
+/// At the lowest rate tried, this many times the needed operations must be due, since their number varies.
 const SPARE: f64 = 1.25;
 
-/// What is looked for, and how thoroughly.
+/// The goal of a search, and its thoroughness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchSpec {
     pub bounds: Vec<LatencyBound>,
-    /// The first rate that is tried.
+    /// The first rate to try.
     pub from_per_s: f64,
     /// No higher rate is tried.
     pub most_per_s: f64,
     /// No lower rate is tried: it would be useless, or a step would show nothing.
     pub least_per_s: f64,
-    /// How near the rate is to be known: 0.05 for 5 %. What fails is at most this much above what holds.
+    /// The precision of the rate: 0.05 for 5 %. A failing rate is at most this much above a holding one.
     pub within: f64,
-    /// How often a step that decides nothing is lengthened by another one before it counts as failed.
+    /// How often an undecided step is lengthened by another one before it counts as failed.
     pub extensions: u32,
-    /// How often the found rate is tried again, on fresh steps; most of them have to hold.
+    /// How often the found rate is tried again, on fresh steps; most of them must hold.
     pub confirmations: u32,
-    /// The search ends after this many steps, with what it has.
+    /// The search ends after this many steps, with its result so far.
     pub most_steps: u32,
 }
 
 impl SearchSpec {
-    /// From a rate up to a thousand times as much, to 5 %.
+    /// From a rate up to a thousand times as much, with 5 % precision.
     pub fn new(bounds: Vec<LatencyBound>, from_per_s: f64) -> Self {
         SearchSpec {
             bounds,
@@ -48,25 +48,25 @@ impl SearchSpec {
         }
     }
 
-    /// Leaves out rates too low to judge by steps of `step_s` modelled seconds, however often lengthened.
+    /// Excludes rates that are too low to judge by steps of `step_s` modelled seconds, however often lengthened.
     pub fn with_steps_of(self, step_s: f64) -> Self {
         let lowest_per_s = SPARE * self.lowest_per_s(step_s);
         SearchSpec { least_per_s: self.least_per_s.max(lowest_per_s).min(self.from_per_s), ..self }
     }
 
-    /// Whether lower rates would be tried if steps were longer.
+    /// Whether lower rates would be tried with longer steps.
     pub fn is_limited_by_steps(&self) -> bool {
         self.least_per_s > self.from_per_s * MIN_PART
     }
 
-    /// The lowest rate that a step of the greatest length can show to hold.
+    /// The lowest rate that a step of maximum length can show to hold.
     pub fn lowest_per_s(&self, step_s: f64) -> f64 {
         let fewest = self.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
         fewest as f64 / (step_s * f64::from(self.extensions + 1))
     }
 
-    /// The fewest steps a search takes: two to bracket the rate or one for each doubling up to the highest,
-    /// those that halve what lies between, and those that try again.
+    /// The minimum number of steps of a search: two to bracket the rate or one for each doubling up to the highest,
+    /// those that halve the gap, and those that try again.
     pub fn fewest_steps(&self) -> u32 {
         let whole = |steps: f64| steps.max(0.0).ceil() as u32;
         let up_to_most = 1 + whole((self.most_per_s / self.from_per_s).log2());
@@ -74,7 +74,7 @@ impl SearchSpec {
         up_to_most.min(2 + whole(narrowed.log2())) + self.confirmations
     }
 
-    /// What does not fit together, each in words.
+    /// Contradictions, in words.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.bounds.is_empty() {
@@ -99,13 +99,13 @@ impl SearchSpec {
     }
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchAction {
-    /// Offer this rate for a step, and [`RateSearch::report`] what it showed.
+    /// Offer this rate for a step, and [`RateSearch::report`] the result.
     Measure {
         rate_per_s: f64,
-        /// The step before overloaded the system: let it come to rest first.
+        /// The previous step overloaded the system: let it settle first.
         after_overload: bool,
     },
     Done(SearchOutcome),
@@ -114,9 +114,9 @@ pub enum SearchAction {
 /// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchEnding {
-    /// The highest rate is known as closely as was asked.
+    /// The highest rate is known with the requested precision.
     Closed,
-    /// The highest rate that may be tried holds: more may hold too.
+    /// The highest rate that may be tried holds; higher ones may hold too.
     MostHolds,
     /// Even the lowest rate that may be tried fails.
     NothingHolds,
@@ -127,48 +127,48 @@ pub enum SearchEnding {
 /// The outcome of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOutcome {
-    /// The highest rate that held, and was confirmed unless the steps ran out.
+    /// The highest rate that held; it was confirmed unless the steps ran out.
     pub holds_per_s: Option<f64>,
     /// The lowest rate above it that failed.
     pub fails_per_s: Option<f64>,
     pub ending: SearchEnding,
-    /// How many of the fresh steps at the rate that was found held, and of how many.
+    /// How many of the fresh steps at the found rate held, and out of how many.
     pub confirmed: (u32, u32),
     /// Why the rate above it failed, in words.
     pub reason: Option<String>,
 }
 
-/// One step, as it went.
+/// One completed step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriedStep {
     pub rate_per_s: f64,
     pub counts: StepCounts,
     pub verdict: StepVerdict,
-    /// It was one of those that confirm a rate.
+    /// It was one of the steps that confirm a rate.
     pub confirms: bool,
 }
 
-/// What the present steps are for.
+/// The purpose of the present steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepPurpose {
-    /// Looking for a rate that holds and one that fails.
+    /// Searching for a rate that holds and one that fails.
     Bracketing,
-    /// Halving what lies between.
+    /// Halving the gap.
     Narrowing,
-    /// Trying the rate that was found again.
+    /// Trying the found rate again.
     Confirming,
 }
 
-/// The search itself. It measures nothing and knows no clock: it says what to measure, and takes the results.
+/// The search itself. It measures nothing and has no clock: it says what to measure, and takes the results.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     spec: SearchSpec,
     purpose: StepPurpose,
     rate_per_s: f64,
-    /// What was seen at the present rate, over extensions.
+    /// The counts at the present rate, including extensions.
     seen: StepCounts,
     extensions: u32,
-    /// Rates that held and were not refuted since, rising.
+    /// Rates that held and were not refuted since, in rising order.
     held: Vec<f64>,
     /// The lowest rate that failed, and why.
     failed: Option<(f64, String)>,
@@ -220,13 +220,13 @@ impl RateSearch {
         }
     }
 
-    /// Takes what the step of [`RateSearch::next`] showed.
+    /// Takes the result of the step of [`RateSearch::next`].
     pub fn report(&mut self, counts: StepCounts) {
         if self.done.is_some() {
             return;
         }
         self.seen.add(&counts);
-        // Each confirmation stands for itself; before, a step that is lengthened is judged as one.
+        // Each confirmation counts separately; before that, a lengthened step is judged as one.
         let verdict = judge(&self.seen, &self.spec.bounds);
         self.overloaded = matches!(verdict, StepVerdict::Fails(_));
         let confirms = self.purpose == StepPurpose::Confirming;
@@ -253,7 +253,7 @@ impl RateSearch {
         }
     }
 
-    /// Why what was seen at the present rate tells nothing.
+    /// Why the counts at the present rate show nothing.
     fn undecided(&self) -> String {
         let fewest = self.spec.bounds.iter().map(LatencyBound::fewest_operations).max().unwrap_or(0);
         if self.seen.due < fewest {
@@ -266,7 +266,7 @@ impl RateSearch {
         }
     }
 
-    /// The present rate holds, or fails for a reason.
+    /// Decides that the present rate holds, or fails for a reason.
     fn decide(&mut self, failure: Option<String>) {
         let rate = self.rate_per_s;
         self.seen = StepCounts::default();
@@ -291,7 +291,7 @@ impl RateSearch {
         if self.failed.as_ref().is_none_or(|(lowest, _)| rate < *lowest) {
             self.failed = Some((rate, reason));
         }
-        // Rates above one that fails only seemed to hold.
+        // Rates above a failing one only seemed to hold.
         self.held.retain(|&held_rate| held_rate < rate);
     }
 
@@ -299,7 +299,7 @@ impl RateSearch {
         let (held_count, tried) = self.confirmed;
         let (needed, all) = (self.spec.confirmations / 2 + 1, self.spec.confirmations);
         if tried - held_count >= all + 1 - needed {
-            // It cannot have a majority any more: the rate only seemed to hold.
+            // A majority is no longer possible: the rate only seemed to hold.
             self.fail(rate, failure.unwrap_or_else(|| "it did not hold when tried again".to_owned()));
             self.confirmed = (0, 0);
             self.choose();
@@ -309,7 +309,7 @@ impl RateSearch {
         }
     }
 
-    /// The next rate, from what is known.
+    /// Chooses the next rate from the results so far.
     fn choose(&mut self) {
         let highest = self.held.last().copied();
         let lowest_failed = self.failed.as_ref().map(|(rate, _)| *rate);
@@ -325,7 +325,7 @@ impl RateSearch {
             {
                 (StepPurpose::Confirming, held_rate)
             }
-            // The geometric mean, because what counts is how many times one rate is the other.
+            // The geometric mean, since the ratio of the rates matters.
             (Some(held_rate), Some(failed)) => (StepPurpose::Narrowing, (held_rate * failed).sqrt()),
             (None, Some(failed)) => {
                 (StepPurpose::Bracketing, (failed / (GROWTH * GROWTH)).max(self.spec.least_per_s))
@@ -354,7 +354,7 @@ mod tests {
     const P99: LatencyBound = LatencyBound { quantile: 0.99, limit_ns: LIMIT_NS };
     const STEP_S: f64 = 10.0;
 
-    /// Runs a search against a system, and says how many steps it took.
+    /// Runs a search against a system, and returns its number of steps.
     fn search(
         spec: SearchSpec,
         mut system: impl FnMut(f64) -> StepCounts,
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn inconclusive_step_is_lengthened_then_fails() {
-        // At 1 operation a second a step of ten shows nothing of p99.
+        // At 1 operation a second, a step of ten seconds shows nothing about p99.
         let spec = SearchSpec { extensions: 2, most_steps: 9, ..SearchSpec::new(vec![P99], 1.0) };
         let (found, tried) = search(spec, cliff(1e12));
         assert_eq!(tried[..3].iter().map(|one| one.rate_per_s).collect::<Vec<_>>(), [1.0; 3]);
@@ -459,7 +459,7 @@ mod tests {
         );
     }
 
-    /// An M/M/1 queue worked through operation by operation: slow ones come in bursts.
+    /// An M/M/1 queue, simulated operation by operation: slow ones come in bursts.
     fn queue(capacity_per_s: f64, seed: u64) -> impl FnMut(f64) -> StepCounts {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         move |rate_per_s| {
@@ -487,12 +487,12 @@ mod tests {
         }
     }
 
-    /// Of a hundred searches against systems of the same highest rate, each from another first rate, how many
-    /// find it within the 5 % asked for, and how many find a higher one.
+    /// Of a hundred searches against systems with the same highest rate, each from a different first rate, how many
+    /// find it within the requested 5 %, and how many find a higher one.
     fn hundred_searches<S: FnMut(f64) -> StepCounts>(exact: f64, system: impl Fn(u64) -> S) -> (u32, u32) {
         let (mut near, mut above) = (0, 0);
         for seed in 0..100 {
-            // Over an octave: the rates that are tried lie elsewhere each time.
+            // Over an octave, so that different rates are tried each time.
             let from_per_s = exact / 16.0 * 2f64.powf(seed as f64 / 100.0);
             let (found, _) = search(SearchSpec::new(vec![P99], from_per_s), system(seed));
             let holds_per_s = found.holds_per_s.unwrap();
@@ -513,14 +513,14 @@ mod tests {
 
     #[test]
     fn height_of_step_is_found() {
-        // 1 % of what is due may be unanswered, so a little more than the capacity holds.
+        // 1 % of the operations due may be unanswered, so a rate slightly above the capacity holds.
         let (near, above) = hundred_searches(7_000.0 / 0.99, |_| cliff(7_000.0));
         assert_eq!((near, above), (100, 0));
     }
 
     #[test]
     fn luckily_held_rate_is_abandoned() {
-        // From 1,000 to 1,300 the system holds only the first time that it is asked.
+        // From 1,000 to 1,300 the system holds only the first time.
         let mut asked: Vec<f64> = Vec::new();
         let (found, tried) = search(SearchSpec::new(vec![P99], 100.0), |rate| {
             let lucky = !asked.contains(&rate);
@@ -550,7 +550,7 @@ mod tests {
     }
 
     proptest! {
-        /// With any answers of a system, the search ends, and claims no more than it saw.
+        /// Whatever a system answers, the search ends, and claims no more than it observed.
         #[test]
         fn search_always_ends(
             answers in prop::collection::vec((0u64..5_000, 0u64..200, 0u64..20), 1..80),

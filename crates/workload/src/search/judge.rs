@@ -1,10 +1,10 @@
-//! Whether a system sustained an offered rate under a latency objective, and how sure that is.
+//! Whether a system sustained an offered rate under a latency objective, and with what certainty.
 
 use std::fmt;
 
 use underlay_record::IntegrityRecord;
 
-/// Share of the operations due that must be answered within a step for its rate to be sustained at all: the rest may be
+/// The share of operations due that must be answered within a step for its rate to count as sustained: the rest may be
 /// in flight at its end.
 const ANSWERED_SHARE: f64 = 0.99;
 /// Share of the operations that may fail.
@@ -22,11 +22,11 @@ pub struct LatencyBound {
 }
 
 impl LatencyBound {
-    /// The quantile that people call `p50`, `p99`, `p999` or `p99.9`; none where a name could mean another one.
+    /// The quantile with the usual name `p50`, `p99`, `p999` or `p99.9`; none if the name is ambiguous.
     pub fn quantile_of(name: &str) -> Option<f64> {
         let digits = name.strip_prefix('p')?;
         let (whole, rest) = digits.split_once('.').unwrap_or((digits.get(..2)?, digits.get(2..)?));
-        // p100 is no percentile, and p995 and p99.5 are the same one.
+        // p100 is not a percentile, and p995 and p99.5 are the same one.
         let is_percentile =
             whole.len() == 2 && rest.len() <= 4 && !(digits.len() > 2 && digits.ends_with('0'));
         let part: f64 = is_percentile.then(|| format!("0.{whole}{rest}").parse().ok())??;
@@ -34,7 +34,7 @@ impl LatencyBound {
         Some(part).filter(|quantile| is_digits && *quantile > 0.0)
     }
 
-    /// How many operations a step needs to hold if none of them is slow.
+    /// How many operations a step needs in order to hold if none of them is slow.
     pub fn fewest_operations(&self) -> u64 {
         // Wilson's upper bound for no hits in n tries is z² / (n + z²); this n makes it 1 - quantile.
         (Z * Z * self.quantile / (1.0 - self.quantile)).ceil() as u64
@@ -42,7 +42,7 @@ impl LatencyBound {
 }
 
 impl LatencyBound {
-    /// `99.9`. Rounded: 0.999 * 100 is 99.9 but for the last digit.
+    /// `99.9`. Rounded: 0.999 * 100 is 99.9 except for the last digit.
     fn percent(&self) -> f64 {
         (self.quantile * 1e8).round() / 1e6
     }
@@ -62,28 +62,28 @@ impl fmt::Display for LatencyBound {
     }
 }
 
-/// What one interval of a step showed.
+/// The counts of one interval of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IntervalCounts {
     pub operations: u64,
-    /// Of those, how many took longer than each bound's limit.
+    /// How many of these took longer than each bound's limit.
     pub beyond: Vec<u64>,
 }
 
-/// What one step showed.
+/// The counts of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepCounts {
-    /// Operations whose time came.
+    /// Operations that were due.
     pub due: u64,
     /// Operations that were answered within the step.
     pub answered: u64,
     pub errors: u64,
-    /// The records that were read and checked, those before the step too.
+    /// The records that were read and checked, including those before the step.
     pub integrity: IntegrityRecord,
-    /// Of those that were due, how many took longer than each bound's limit, whenever they were answered; one that was
-    /// never sent took as long as it had waited by the end.
+    /// How many of the operations due took longer than each bound's limit, whenever they were answered. One that was
+    /// never sent took as long as its wait until the end.
     pub beyond: Vec<u64>,
-    /// The step cut into parts, to see whether slow operations come in bursts.
+    /// The step cut into parts, to detect slow operations that come in bursts.
     pub intervals: Vec<IntervalCounts>,
 }
 
@@ -103,18 +103,18 @@ impl StepCounts {
     }
 }
 
-/// What a step says of its rate.
+/// A step's verdict on its rate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepVerdict {
     /// Every bound is kept, with 95 % confidence each.
     Holds,
     /// Not sustained, or a bound is broken with 95 % confidence; in words.
     Fails(String),
-    /// Too few operations to say.
+    /// Too few operations to decide.
     Undecided,
 }
 
-/// Holds a step against the bounds.
+/// Compares a step with the bounds.
 pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     if counts.due == 0 {
         return StepVerdict::Undecided;
@@ -141,7 +141,7 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     for (place, bound) in bounds.iter().enumerate() {
         let over_bound = counts.beyond.get(place).copied().unwrap_or(0);
         let effect = design_effect(counts, place);
-        // Dividing both by the design effect keeps the share and counts only independent tries.
+        // Dividing both by the design effect keeps the share, and counts only independent tries.
         let (low, high) = share_bounds(over_bound as f64 / effect, counts.due as f64 / effect);
         let allowed = 1.0 - bound.quantile;
         if low > allowed {
@@ -153,7 +153,7 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
                 (allowed * 1e8).round() / 1e6
             ));
         }
-        // Not returned yet: a later bound may still fail, and a failure outranks this.
+        // Not returned yet: a later bound may still fail, which outranks this.
         if high > allowed {
             verdict = StepVerdict::Undecided;
         }
@@ -161,10 +161,10 @@ pub fn judge(counts: &StepCounts, bounds: &[LatencyBound]) -> StepVerdict {
     verdict
 }
 
-/// The range of a share with `hits` in `tries`: each bound holds with 95 % confidence (E. B. Wilson, "Probable
-/// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927)).
+/// The range of a share with `hits` in `tries`: each bound has 95 % confidence (E. B. Wilson, "Probable Inference, the
+/// Law of Succession, and Statistical Inference", JASA 22 (1927)).
 fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
-    // Not the share ± z standard errors: those vanish at no hits, where a step would always hold.
+    // Not the share ± z standard errors: those vanish without hits, and a step would then always hold.
     let share = hits / tries;
     let squared = Z * Z;
     let centre = share + squared / (2.0 * tries);
@@ -173,7 +173,7 @@ fn share_bounds(hits: f64, tries: f64) -> (f64, f64) {
     (((centre - reach) / scale).max(0.0), ((centre + reach) / scale).min(1.0))
 }
 
-/// By how much bursts inflate the variance of the share of slow operations: that of the ratio over intervals, against
+/// How much bursts inflate the variance of the share of slow operations: that of the ratio over intervals, relative to
 /// that of as many independent operations (W. G. Cochran, "Sampling Techniques", section 6.3). At least one.
 fn design_effect(counts: &StepCounts, place: usize) -> f64 {
     let hits_in = |interval: &IntervalCounts| interval.beyond.get(place).copied().unwrap_or(0) as f64;
@@ -189,7 +189,7 @@ fn design_effect(counts: &StepCounts, place: usize) -> f64 {
         .iter()
         .map(|interval| (hits_in(interval) - share * interval.operations as f64).powi(2))
         .sum();
-    // The variance of a ratio estimator, from how far each interval is from the common share.
+    // The variance of a ratio estimator, from each interval's distance from the common share.
     let between = squares * parts / (parts - 1.0) / (operations * operations);
     (between / (share * (1.0 - share) / operations)).max(1.0)
 }
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((sum.due, sum.answered, sum.beyond, sum.intervals.len()), (3_000, 3_000, vec![12], 3));
     }
 
-    /// A verdict of 95 % confidence is wrong at most once in twenty where the truth is just the other way.
+    /// A verdict with 95 % confidence is wrong at most once in twenty where the truth is just the opposite.
     #[test]
     fn verdicts_are_as_sure_as_they_say() {
         let mut rng = Pcg64Mcg::seed_from_u64(4);
@@ -319,7 +319,7 @@ mod tests {
                 };
             }
         }
-        // The interval is an approximation: 5 % and what 4,000 rounds scatter.
+        // The interval is an approximation: 5 % plus the variation of 4,000 rounds.
         assert!(wrong.iter().all(|&wrong| f64::from(wrong) < 0.075 * f64::from(rounds)), "{wrong:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The search at work: each step is a separate run.
+//! Runs the search: each step is a separate run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::run::series::IntervalLatencies;
 use crate::run::spec::RunSpec;
 use crate::workload::CoreWorkload;
 
-/// After an overload a system works off what has queued up, in itself and below it.
+/// After an overload, a system works off its queue, in itself and below it.
 const REST_AFTER_OVERLOAD: u32 = 3;
-/// How long the system settles before each step, as a part of what is then measured.
+/// How long the system settles before each step, as a part of the step's measured time.
 const SETTLE_PART: f64 = 0.25;
 
-/// How long the steps of a search are, in wall time.
+/// The length of a search's steps, in wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepTimes {
-    /// Before each step the system gets used to its rate.
+    /// The time before each step for the system to adapt to its rate.
     pub settle: Duration,
     pub measure: Duration,
 }
@@ -35,27 +35,27 @@ impl StepTimes {
         StepTimes { settle: measure.mul_f64(SETTLE_PART), measure }
     }
 
-    /// What a step takes.
+    /// The total time of a step.
     pub fn whole(&self) -> Duration {
         self.settle + self.measure
     }
 }
 
-/// The rate that was found, and how.
+/// The rate that was found, with details.
 #[derive(Clone, Debug)]
 pub struct FoundRate {
     pub found: SearchOutcome,
     pub steps: Vec<TriedStep>,
-    /// The last step at the rate that was found.
+    /// The last step at the found rate.
     pub measured: Option<MeasuredWindow>,
-    /// Why a step was not the system's alone: this process stood still in it.
+    /// Why a step did not depend on the system alone: this process stalled in it.
     pub disturbed: Option<String>,
-    /// The workload with the records that the steps added, for later runs.
+    /// The workload including the records that the steps added, for later runs.
     pub workload: Arc<CoreWorkload>,
 }
 
-/// Searches for the highest rate that the system sustains. `spec` says what is asked for; its rate, times and limits
-/// are the search's. `stepped` is called after each step.
+/// Searches for the highest rate that the system sustains. `spec` describes the workload; its rate, times and limits
+/// are replaced by the search's. `stepped` is called after each step.
 ///
 /// # Errors
 /// When nothing can be searched, or a step's run fails.
@@ -94,7 +94,7 @@ pub fn find_rate(
             warmup: times.settle * rest,
             duration: times.measure,
             operation_limit: None,
-            // Other requests than those of the step before, which are in its caches.
+            // Different requests than in the previous step, which are in the system's caches.
             seed: spec.seed ^ crate::draw::values::mix(search.tried().len() as u64),
             ..spec.clone()
         };
@@ -107,7 +107,7 @@ pub fn find_rate(
         search.report(counts(&measured, timed_timeouts, &control.intervals(), &bounds));
         let tried = search.tried().last().expect("a step was just reported");
         stepped(tried);
-        // Records that a step added are there for the next one, which adds others.
+        // Records added by a step exist for the next one, which adds others.
         let added = measured.by_operation.get(OperationKind::Insert.name());
         let warm =
             step.warmup.as_secs_f64() / spec.dilation * rate_per_s * spec.mix.share(OperationKind::Insert);
@@ -125,7 +125,7 @@ pub fn find_rate(
     }
 }
 
-/// What the search wants to know of a step.
+/// The counts of a step for the search.
 fn counts(
     measured: &MeasuredWindow,
     timed_timeouts: u64,
@@ -156,8 +156,8 @@ fn counts(
     }
 }
 
-/// How many took longer than a bound allows. The buckets are those of three digits: one that the limit lies in counts
-/// as within.
+/// How many took longer than a bound allows. The buckets have three digits: the one that contains the limit counts as
+/// within it.
 fn slower(latencies: &Histogram, bound: &LatencyBound) -> u64 {
     // An HdrHistogram of three digits: 2048 buckets of 1 ns, then 1024 for each power of two.
     let width = |ns: u64| -> u64 { if ns < 2048 { 1 } else { 1 << (ns.ilog2() - 10) } };
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(*steps.lock().unwrap(), rates);
         assert_eq!(rates[..3], [20_000.0, 5_000.0, 1_250.0]);
         let StepVerdict::Fails(reason) = &outcome.steps[0].verdict else { panic!("{:?}", outcome.steps[0]) };
-        // On a busy machine a few that were due are not sent within the step.
+        // On a busy machine, a few operations due are not sent within the step.
         assert!(reason.ends_with(" % of the operations failed"), "{reason}");
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let search = SearchSpec { extensions: 0, most_steps: 1, ..SearchSpec::new(vec![P99], 1_000.0) };
         let stop = Arc::new(AtomicBool::new(false));
         let outcome = find_rate(&spec("c"), search, TIMES, &connect, &stop, &|_| ()).unwrap();
-        // Counted twice they would be twice the errors, wherever the window's edges fall.
+        // Counted twice, they would be twice the errors, wherever the window's edges are.
         let counts = &outcome.steps[0].counts;
         assert!(
             counts.errors > 0 && counts.due < counts.errors * 3 / 2,
@@ -314,7 +314,7 @@ mod tests {
         let connect = |_| -> Result<Box<dyn Client>, ClientError> { Ok(Box::new(Adding(Arc::clone(&keys)))) };
         let search = SearchSpec { most_steps: 3, ..SearchSpec::new(vec![P99], 5_000.0) };
         let stop = Arc::new(AtomicBool::new(false));
-        // Mix d inserts. A step that began from the first count would insert the same keys again.
+        // Mix d inserts. A step that began with the first count would insert the same keys again.
         let outcome = find_rate(&spec("d"), search, TIMES, &connect, &stop, &|_| ()).unwrap();
         assert_eq!(outcome.steps.len(), 3);
         assert!(outcome.workload.record_count > 1000);

@@ -1,7 +1,7 @@
-//! Which rate a system sustains: what a step at a rate says of it, and which rate to try next.
+//! Finds the rate that a system sustains: judges a step at a rate, and chooses the next rate.
 //!
 //! The search is arithmetic on counts. The measuring code asks [`RateSearch::next`] for a rate, offers it for a while,
-//! and reports the result; [`find_rate`] does that with runs.
+//! and reports the result; [`find_rate`] does this with runs.
 
 mod find;
 mod judge;

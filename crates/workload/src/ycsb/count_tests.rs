@@ -1,5 +1,5 @@
-//! The counts that are printed agree with one another, and with a log of every operation, wherever the edges of the
-//! measured time fall.
+//! The printed counts agree with each other, and with a log of every operation, wherever the edges of the measured time
+//! are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::run::simulation::{MS, RunSimulation, SimulatedRun};
 
 const DURATION_NS: u64 = 2_000 * MS;
 
-/// Figures by section and name.
+/// The printed values by section and name.
 fn printed(simulated: &SimulatedRun, options: &OutputOptions) -> BTreeMap<(String, String), u64> {
     let measured =
         MeasuredWindow { by_operation: simulated.merged.by_operation.clone(), ..MeasuredWindow::default() };

@@ -1,11 +1,11 @@
-//! What is printed of a measurement, and its three forms.
+//! The printed form of a measurement, in its three formats.
 
 use std::fmt::Write as _;
 
 use super::number::double;
 use super::options::ExporterFormat;
 
-/// One figure.
+/// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OutputValue {
     Whole(u64),
@@ -21,7 +21,7 @@ pub struct OutputEntry {
     pub value: OutputValue,
 }
 
-/// The entries in the form that is asked for.
+/// The entries in the requested format.
 pub fn export(entries: &[OutputEntry], exporter: ExporterFormat) -> String {
     match exporter {
         ExporterFormat::Text => text(entries),
@@ -51,7 +51,7 @@ fn number(value: OutputValue) -> String {
 }
 
 fn object(entry: &OutputEntry) -> String {
-    // Numbers that JSON has no word for are texts, as Jackson writes them.
+    // Numbers that JSON can't express become texts, as in Jackson.
     let value = match entry.value {
         OutputValue::Real(real) if !real.is_finite() => quoted(&double(real)),
         value => number(value),

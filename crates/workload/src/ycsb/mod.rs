@@ -1,4 +1,4 @@
-//! YCSB's way of showing a measurement, for scripts that read its output.
+//! YCSB's output format, for scripts that read it.
 
 #[cfg(test)]
 mod count_tests;

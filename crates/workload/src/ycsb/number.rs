@@ -1,7 +1,7 @@
-//! Numbers as YCSB prints them, which is as Java does.
+//! Numbers in YCSB's format, which is Java's.
 
-/// A double as `Double.toString` has it: with one digit after the point at least, and with an exponent from 10^7 up and
-/// below 10^-3.
+/// A double in the format of `Double.toString`: with at least one digit after the point, and with an exponent from 10^7
+/// up and below 10^-3.
 pub(super) fn double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -13,14 +13,14 @@ pub(super) fn double(value: f64) -> String {
     if magnitude == 0.0 || (1e-3..1e7).contains(&magnitude) {
         return format!("{value:?}");
     }
-    // The shortest digits that read back as the same number: `1.23456789e7`.
+    // The shortest digits that parse to the same number: `1.23456789e7`.
     let text = format!("{value:e}");
     let (digits, exponent) = text.split_once('e').expect("an exponent was asked for");
     let point = if digits.contains('.') { "" } else { ".0" };
     format!("{digits}{point}E{exponent}")
 }
 
-/// A double as `DecimalFormat("#.##")` has it: two digits after the point at most, and none that are zero.
+/// A double in the format of `DecimalFormat("#.##")`: at most two digits after the point, without trailing zeros.
 pub(super) fn two_decimals(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "NaN".to_owned() } else { format!("{value}").replace("inf", "∞") };
@@ -30,7 +30,7 @@ pub(super) fn two_decimals(value: f64) -> String {
     trimmed.to_owned()
 }
 
-/// A percentile's name: `95th`, `1st`, `99.9`. Whole ones have an ending, the others none.
+/// A percentile's name: `95th`, `1st`, `99.9`. Whole numbers have an ending, the others none.
 pub(super) fn ordinal(percentile: f64) -> String {
     if percentile.fract() != 0.0 {
         return double(percentile);
@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// As a Java 17 printed them.
+    /// As printed by Java 17.
     #[test]
     fn doubles_are_javas() {
         let expected = [

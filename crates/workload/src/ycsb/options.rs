@@ -1,4 +1,4 @@
-//! What of a measurement is printed, and how: the properties of YCSB's that speak of its output.
+//! What is printed of a measurement, and how: YCSB's properties for its output.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,15 +11,15 @@ pub enum MeasurementType {
     /// Percentiles of three digits.
     #[default]
     HdrHistogram,
-    /// Buckets of a millisecond.
+    /// Buckets of one millisecond.
     Histogram,
     /// The first two after one another, as `HdrREAD` and `BucketREAD`.
     HdrHistogramAndHistogram,
-    /// Percentiles, and every latency by itself, as `HdrREAD` and `RawREAD`.
+    /// Percentiles, and every single latency, as `HdrREAD` and `RawREAD`.
     HdrHistogramAndRaw,
     /// Mean latencies over time.
     TimeSeries,
-    /// Every latency by itself.
+    /// Every single latency.
     Raw,
 }
 
@@ -50,22 +50,22 @@ pub enum LatencyIntervals {
     BothWhereTheyDiffer,
 }
 
-/// Under which names failed operations are shown.
+/// The names for failed operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FailureNames {
-    /// `READ-FAILED`, however they failed.
+    /// `READ-FAILED`, whatever the failure.
     #[default]
     Together,
     /// `READ-NOT_FOUND` and so on.
     ByStatus,
-    /// By their status where it is one of these, together otherwise.
+    /// By status if it is one of these, otherwise together.
     ByStatusOf(Vec<String>),
 }
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExporterFormat {
-    /// `[READ], Operations, 100`, a line each.
+    /// `[READ], Operations, 100`, one line each.
     #[default]
     Text,
     /// JSON objects one after the other.
@@ -74,7 +74,7 @@ pub enum ExporterFormat {
     JsonArray,
 }
 
-/// Everything that YCSB's properties say of its output.
+/// All of YCSB's properties for its output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputOptions {
     pub measurement: MeasurementType,
@@ -84,23 +84,23 @@ pub struct OutputOptions {
     pub percentiles: Vec<f64>,
     /// Print every bucket of a histogram.
     pub verbose: bool,
-    /// Buckets of a millisecond each that a plain histogram has.
+    /// The number of one-millisecond buckets in a plain histogram.
     pub buckets: u64,
-    /// Of how much time a time series shows the mean.
+    /// The length of time of each mean in a time series.
     pub granularity: Duration,
-    /// Where single latencies are appended to; standard output when absent.
+    /// Where single latencies are appended; standard output when absent.
     pub raw_file: Option<PathBuf>,
     /// Leave out the percentiles of single latencies.
     pub no_raw_summary: bool,
     pub exporter: ExporterFormat,
     /// Where to print; standard output when absent.
     pub export_file: Option<PathBuf>,
-    /// Print a line on standard error from time to time.
+    /// Print a status line on standard error at intervals.
     pub status: bool,
     pub status_interval: Duration,
-    /// What such a line begins with.
+    /// The beginning of a status line.
     pub label: String,
-    /// Write the latencies of each interval to `{path}{NAME}.hdr`, one file an operation.
+    /// Write the latencies of each interval to `{path}{NAME}.hdr`, one file per operation.
     pub histogram_logs: Option<String>,
 }
 
@@ -126,9 +126,9 @@ impl Default for OutputOptions {
     }
 }
 
-/// Fewer would be no histogram, and more than an hour's none of latencies.
+/// Fewer are no histogram, and more than an hour's make no sense for latencies.
 const BUCKETS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
-/// Every status that YCSB has a name for.
+/// Every status with a name in YCSB.
 const STATUSES: [&str; 9] = [
     "OK",
     "ERROR",
@@ -145,7 +145,7 @@ impl OutputOptions {
     /// Reads them, with YCSB's defaults for those not given.
     ///
     /// # Errors
-    /// Every value that YCSB would not take, or that has no counterpart here, each with its place.
+    /// Every value that YCSB would not accept, or that has no counterpart here, each with its place.
     pub fn from_properties(properties: &YcsbProperties) -> Result<Self, PropertyErrors> {
         let mut reader = Reader { properties, errors: Vec::new() };
         let mut options = OutputOptions::default();
@@ -190,7 +190,7 @@ impl OutputOptions {
         });
         let mut by_status = false;
         reader.read("reportlatencyforeacherror", &mut by_status, boolean);
-        // YCSB looks at the list of statuses only without this.
+        // YCSB reads the list of statuses only without this.
         if by_status {
             self.failures = FailureNames::ByStatus;
         }
@@ -200,7 +200,7 @@ impl OutputOptions {
         let file = |text: &str| (!text.is_empty()).then(|| Some(PathBuf::from(text)));
         reader.read("measurement.raw.output_file", &mut self.raw_file, file);
         reader.read("exporter", &mut self.exporter, |text| {
-            // With or without the package that they are in.
+            // With or without the package name.
             match text.rsplit('.').next()? {
                 "TextMeasurementsExporter" => Some(ExporterFormat::Text),
                 "JSONMeasurementsExporter" => Some(ExporterFormat::Json),
@@ -223,7 +223,7 @@ impl OutputOptions {
 }
 
 fn boolean(text: &str) -> Option<bool> {
-    // Java reads booleans in either case.
+    // Java reads booleans in upper or lower case.
     text.to_ascii_lowercase().parse().ok()
 }
 
@@ -237,7 +237,7 @@ impl Reader<'_> {
         self.read_untrimmed(name, target, |text| parse(text.trim()));
     }
 
-    /// Blanks around it belong to the value.
+    /// Blanks around the value belong to it.
     fn read_untrimmed<T>(&mut self, name: &str, target: &mut T, parse: impl FnOnce(&str) -> Option<T>) {
         let Some(property) = self.properties.get(name) else { return };
         match parse(&property.value) {
@@ -312,7 +312,7 @@ mod tests {
     /// All options for the output are read: nonsense is refused.
     #[test]
     fn nonsense_output_properties_are_refused() {
-        // Any text is right for these.
+        // These accept any text.
         let texts = ["measurement.raw.output_file", "exportfile", "label", "hdrhistogram.output.path"];
         for property in KNOWN.iter().filter(|property| property.scope == PropertyScope::Output) {
             let read = options(&format!("{}=\u{2603}", property.name));

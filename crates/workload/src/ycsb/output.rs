@@ -1,4 +1,4 @@
-//! What YCSB prints of a measurement: which figures, in which order, under which names.
+//! YCSB's printed results of a measurement: their values, order and names.
 
 use underlay_record::{Histogram, IntegrityRecord, MeasuredWindow};
 
@@ -10,19 +10,19 @@ use super::sections::{OutputSection, sections};
 use crate::mix::OperationKind;
 use crate::run::ycsb_stats::YcsbStatistics;
 
-/// What is known of a run beside what was measured.
+/// Facts about a run besides its measurements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunFacts<'a> {
-    /// Failed operations, and the parts of others. Without them, operations that found nothing are among the others.
+    /// Failed operations, and the parts of others. Without them, operations that found nothing count among the others.
     pub particulars: Option<&'a YcsbStatistics>,
-    /// Every latency by itself, for the types of measurement that need them.
+    /// Every single latency, for the measurement types that need them.
     pub points: Option<&'a SectionLatencies>,
 }
 
 /// Everything that is printed, in YCSB's order: first latencies from the actual start, then those from the intended
 /// one.
 ///
-/// Latencies are in microseconds. YCSB's own order of operations is that of a hash; here it is always the same.
+/// Latencies are in microseconds. YCSB's own order of operations is that of a hash; here it is fixed.
 pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputOptions) -> Vec<OutputEntry> {
     let mut sheet = OutputSheet { entries: Vec::new(), options, points: facts.points };
     sheet.whole("OVERALL", "RunTime(ms)", (measured.duration_s * 1e3).round() as u64);
@@ -30,7 +30,7 @@ pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputO
     if measured.stopped {
         sheet.whole("OVERALL", "Stopped", 1);
     }
-    // There is no garbage collector here: programs that look for its lines find that it never ran.
+    // There is no garbage collector here: programs that look for its lines see that it never ran.
     sheet.whole("TOTAL_GCs", "Count", 0);
     sheet.whole("TOTAL_GC_TIME", "Time(ms)", 0);
     sheet.real("TOTAL_GC_TIME_%", "Time(%)", 0.0);
@@ -52,7 +52,7 @@ pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputO
     for section in &sections {
         let is_shown = match options.intervals {
             LatencyIntervals::Service | LatencyIntervals::Intended => false,
-            // YCSB checks values without a start that was intended.
+            // YCSB checks values without an intended start.
             LatencyIntervals::Both => section.name != VERIFY,
             LatencyIntervals::BothWhereTheyDiffer => section.latencies.intended != section.latencies.service,
         };
@@ -66,7 +66,7 @@ pub fn entries(measured: &MeasuredWindow, facts: RunFacts<'_>, options: &OutputO
 
 const VERIFY: &str = "VERIFY";
 
-/// The result of checking values. A record that was not there is an error, as in YCSB.
+/// The result of checking values. A missing record is an error, as in YCSB.
 fn verification(
     measured: &MeasuredWindow,
     integrity: &IntegrityRecord,
@@ -92,7 +92,7 @@ fn verification(
     section
 }
 
-/// What is printed of the single latencies in rising order, at which share of them.
+/// The printed quantiles of the single latencies in rising order, with their shares.
 const SHARES: [(&str, f64); 8] = [
     ("p1", 0.01),
     ("p5", 0.05),
@@ -126,7 +126,7 @@ impl OutputSheet<'_> {
         self.add(metric, measurement, OutputValue::Real(value));
     }
 
-    /// One section, or two where two ways of measuring are asked for.
+    /// One section, or two if two measurement types are requested.
     fn section(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         match self.options.measurement {
             MeasurementType::HdrHistogram => self.percentiles(name, latencies, returns),
@@ -178,7 +178,7 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// A histogram of buckets of a millisecond, whose lower edge is a percentile's value.
+    /// A histogram of one-millisecond buckets, whose lower edge is a percentile's value.
     fn buckets(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let mut buckets = vec![0u64; self.options.buckets as usize];
         let (mut overflow, mut squares) = (0, 0.0);
@@ -200,7 +200,7 @@ impl OutputSheet<'_> {
                 seen += count;
                 operations > 0 && seen as f64 / operations as f64 >= percentile / 100.0
             });
-            // One that lies beyond the last bucket is not known, and YCSB leaves it out.
+            // A value beyond the last bucket is unknown, and YCSB omits it.
             if let Some(bucket) = reached {
                 let measurement = format!("{}PercentileLatency(us)", ordinal(percentile));
                 self.whole(name, &measurement, bucket as u64 * 1000);
@@ -215,7 +215,7 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// Means over time. What has no points, as the closing of connections, has its summary alone.
+    /// Means over time. Sections without points, such as closed connections, have only their summary.
     fn series(&mut self, name: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let Some(trace) = self.points.and_then(|points| points.trace(name)) else {
             self.whole(name, "Operations", latencies.count());
@@ -232,8 +232,8 @@ impl OutputSheet<'_> {
         }
     }
 
-    /// What is said of a list of single latencies. What has no points, as the closing of connections, is summed up by
-    /// its histogram.
+    /// The summary of a list of single latencies. Sections without points, such as closed connections, are summarised
+    /// by their histogram.
     fn singles(&mut self, name: &str, shown_as: &str, latencies: &Histogram, returns: ReturnCounts<'_>) {
         let sums = match self.points.and_then(|points| points.trace(name)) {
             Some(trace) => {
@@ -247,7 +247,7 @@ impl OutputSheet<'_> {
                 let us = latencies.summary_us();
                 let count = us.count.max(1) as f64;
                 let quantile = |share: f64| {
-                    // The same place as in a sorted list, counted from 1.
+                    // The same position as in a sorted list, counted from 1.
                     latencies.quantile_us(((count * share).floor() + 1.0) / count).round() as u64
                 };
                 let summary = (us.mean, us.min.round() as u64, us.max.round() as u64);
@@ -269,7 +269,7 @@ impl OutputSheet<'_> {
         self.returns(shown_as, returns);
     }
 
-    /// How the operations ended, by YCSB's names.
+    /// The outcomes of the operations, under YCSB's names.
     fn returns(&mut self, name: &str, returns: ReturnCounts<'_>) {
         for (status, count) in returns {
             self.whole(name, &format!("Return={status}"), *count);

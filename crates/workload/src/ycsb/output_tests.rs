@@ -1,4 +1,4 @@
-//! What is printed of small runs whose figures were worked out by hand. Below 2.048 us the record's buckets are exact.
+//! The output for small runs whose values were computed by hand. Below 2.048 us the record's buckets are exact.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::mix::OperationKind;
 use crate::run::raw::{RawAnswer, RawOperation};
 use crate::run::ycsb_stats::{BothLatencies, YcsbStatistics};
 
-/// What is the same in all of them.
+/// The common part of all of them.
 const HEAD: &str = "[OVERALL], RunTime(ms), 2500\n[OVERALL], Throughput(ops/sec), 1.6\n[TOTAL_GCs], Count, 0\n\
     [TOTAL_GC_TIME], Time(ms), 0\n[TOTAL_GC_TIME_%], Time(%), 0.0\n";
 
@@ -31,7 +31,7 @@ fn both(values_ns: &[u64]) -> BothLatencies {
     BothLatencies { intended: histogram(values_ns), service: histogram(values_ns) }
 }
 
-/// A closed loop: four reads, one of which found nothing, and a failed one beside them.
+/// A closed loop: four reads, one of which found nothing, and in addition a failed one.
 fn reads() -> (MeasuredWindow, YcsbStatistics) {
     let read = OperationStats { missing: 1, errors: 1, ..stats(4, &[1000, 1000, 2000, 1000]) };
     let mut measured =
@@ -77,7 +77,7 @@ fn options_for(measurement: MeasurementType) -> OutputOptions {
     OutputOptions { measurement, percentiles: vec![50.0, 99.9], ..OutputOptions::default() }
 }
 
-/// The reads under a type of measurement.
+/// The reads, printed with a measurement type.
 fn reads_as(options: &OutputOptions) -> String {
     let (measured, particulars) = reads();
     let points = SectionLatencies::from_operations(std::iter::once(operations()), options, Duration::MAX);
@@ -168,10 +168,10 @@ fn plain_histograms_have_buckets_of_a_millisecond() {
     let (before, after) = text.split_once("[READ], MinLatency(us), ").unwrap();
     let figures: Vec<f64> =
         before.lines().map(|line| line.rsplit_once(", ").unwrap().1.parse().unwrap()).collect();
-    // The mean of the squares less the square of the mean is 9,716,000; buckets are of a thousandth.
+    // The mean of the squares minus the square of the mean is 9,716,000; buckets have a width of a thousandth.
     let near = |found: f64, exact: f64| (found / exact - 1.0).abs() < 0.01;
     assert!(figures[0] == 5.0 && near(figures[1], 2900.0) && near(figures[2], 9_716_000.0), "{figures:?}");
-    // The fifth lies beyond the last bucket, and so does p95.
+    // The fifth is beyond the last bucket, and so is p95.
     let expected = "500\n[READ], MaxLatency(us), 9003\n[READ], Return=OK, 5\n\
         [READ], 0, 1\n[READ], 1, 2\n[READ], 2, 1\n[READ], 3, 0\n[READ], >4, 1\n";
     assert_eq!(after, expected);
@@ -182,7 +182,7 @@ fn plain_histograms_have_buckets_of_a_millisecond() {
     );
 }
 
-/// Sections of a name under another one.
+/// Renames sections.
 fn renamed(text: &str, prefix: &str) -> String {
     text.replace("[READ", &format!("[{prefix}READ"))
 }
@@ -348,7 +348,7 @@ fn intended_start_is_shown_as_asked() {
     let both = [service[0], service[1], "[Intended-UPDATE], MaxLatency(us), 2"];
     assert_eq!(maxima(&measured, LatencyIntervals::Both), both);
     assert_eq!(maxima(&measured, LatencyIntervals::BothWhereTheyDiffer), both);
-    // A closed loop shows them once unless it is asked for both.
+    // A closed loop shows them once unless both are requested.
     measured.by_operation = [("update".to_owned(), stats(1, &[1000]))].into();
     assert_eq!(maxima(&measured, LatencyIntervals::BothWhereTheyDiffer), service);
     assert_eq!(maxima(&measured, LatencyIntervals::Both).len(), 3);

@@ -1,4 +1,4 @@
-//! Every latency by itself, for what YCSB makes of them: lists of single latencies, and means over time.
+//! Every single latency, for two of YCSB's outputs: lists of single latencies, and means over time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::sections::section_name;
 use crate::mix::OperationKind;
 use crate::run::raw::{RawAnswer, RawOperation};
 
-/// What the names of latencies from the intended start begin with.
+/// The name prefix of latencies from the intended start.
 pub(super) const INTENDED: &str = "Intended-";
 
 /// The latencies of a run under the names of YCSB's sections.
@@ -18,7 +18,7 @@ pub struct SectionLatencies {
     traces: BTreeMap<String, LatencyTrace>,
 }
 
-/// The latencies of one section, in whole microseconds as YCSB takes them.
+/// The latencies of one section, in whole microseconds as in YCSB.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct LatencyTrace {
     pub operations: u64,
@@ -27,12 +27,12 @@ pub(super) struct LatencyTrace {
     pub max_us: u64,
     /// By the start of each unit of time in milliseconds: sum and count.
     units: BTreeMap<u64, (u64, u64)>,
-    /// When each ended, in nanoseconds from the start of the measured time, and how long it took.
+    /// When each operation ended, in nanoseconds from the start of the measured time, and its latency.
     singles: Vec<(i64, u64)>,
 }
 
 impl SectionLatencies {
-    /// Takes the operations of a run as they come, up to its end: those that were sent within the `measured` time.
+    /// Takes the operations of a run in order, up to its end: those that were sent within the `measured` time.
     pub fn from_operations(
         operations: impl Iterator<Item = Vec<RawOperation>>,
         options: &OutputOptions,
@@ -57,7 +57,7 @@ impl SectionLatencies {
     fn add(&mut self, operation: &RawOperation, options: &OutputOptions) {
         let RawOperation { kind, intended_ns, start_ns, end_ns, read_end_ns, answer, .. } = *operation;
         if answer == RawAnswer::Unstarted {
-            // YCSB knows nothing of what was never sent.
+            // YCSB does not know operations that were never sent.
             return;
         }
         self.add_one(kind, answer, [intended_ns, start_ns, end_ns], options);
@@ -104,7 +104,7 @@ impl SectionLatencies {
             trace.singles.push((end_ns, us));
         } else {
             let width_ms = u64::try_from(options.granularity.as_millis()).unwrap_or(u64::MAX).max(1);
-            // What ended before the measured time began belongs to its first unit.
+            // Operations that ended before the measured time began belong to its first unit.
             let end_ms = u64::try_from(end_ns).unwrap_or(0) / 1_000_000;
             let (sum, count) = trace.units.entry(end_ms / width_ms * width_ms).or_default();
             *sum += us;
@@ -112,7 +112,7 @@ impl SectionLatencies {
         }
     }
 
-    /// The latencies of a section; none when it has no name here.
+    /// The latencies of a section; none if it has no name here.
     pub(super) fn trace(&self, name: &str) -> Option<&LatencyTrace> {
         self.traces.get(name)
     }

@@ -1,4 +1,4 @@
-//! Properties as YCSB takes them: Java `.properties` files (`-P file`) and single settings (`-p key=value`).
+//! Properties in YCSB's formats: Java `.properties` files (`-P file`) and single settings (`-p key=value`).
 
 use std::fmt;
 use std::path::Path;
@@ -13,10 +13,10 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub enum PropertyOrigin {
     File {
         name: String,
-        /// From 1; 0 is the file as a whole.
+        /// Counted from 1; 0 is the whole file.
         line: u32,
     },
-    /// The text as it was given: `-p fieldcount=ten`.
+    /// The text as given: `-p fieldcount=ten`.
     Argument(String),
 }
 
@@ -41,7 +41,7 @@ pub struct YcsbProperty {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyError {
     pub origin: PropertyOrigin,
-    /// What is wrong and what was expected.
+    /// The mistake, and the expected value.
     pub problem: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for PropertyError {
     }
 }
 
-/// Every mistake that was found, one a line.
+/// Every mistake found, one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertyErrors(pub Vec<PropertyError>);
 
@@ -69,15 +69,15 @@ impl fmt::Display for PropertyErrors {
 
 impl std::error::Error for PropertyErrors {}
 
-/// A name that is no CoreWorkload property. Bindings have their own (`cassandra.keyspace`), so it is no error.
+/// A name that is not a CoreWorkload property. Bindings have their own (`cassandra.keyspace`), so it is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownProperty {
     pub property: YcsbProperty,
-    /// The understood name that was probably meant.
+    /// The known name that was probably meant.
     pub suggestion: Option<&'static str>,
 }
 
-/// A property that is understood and changes nothing.
+/// A property that is accepted but changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyWithoutEffect {
     pub property: YcsbProperty,
@@ -85,7 +85,7 @@ pub struct PropertyWithoutEffect {
     pub reason: &'static str,
 }
 
-/// Properties in the order they were given; of those with one name the last counts.
+/// Properties in the order given; of several with the same name the last counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct YcsbProperties {
     entries: Vec<YcsbProperty>,
@@ -110,7 +110,7 @@ impl YcsbProperties {
         };
         let bytes = underlay_files::read_or_pipe(path, MAX_FILE_BYTES)
             .map_err(|error| failed(format!("cannot be read: {error}")))?;
-        // Java reads such files as Latin-1. Those in UTF-8, which most are by now, say what they look like.
+        // Java reads such files as Latin-1. Most are UTF-8 by now, and are read as such.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect());
         self.add_text(&name, text.strip_prefix('\u{feff}').unwrap_or(&text))
@@ -137,7 +137,7 @@ impl YcsbProperties {
         Ok(())
     }
 
-    /// Adds one `key=value`, as `-p` takes it. The value is taken as it stands, without escapes.
+    /// Adds one `key=value`, as in `-p`. The value is taken literally, without escapes.
     ///
     /// # Errors
     /// When there is no `=` or no name before it.
@@ -155,17 +155,17 @@ impl YcsbProperties {
         }
     }
 
-    /// Adds one property from elsewhere.
+    /// Adds one property from another source.
     pub fn add(&mut self, name: &str, value: &str, origin: PropertyOrigin) {
         self.entries.push(YcsbProperty { name: name.to_owned(), value: value.to_owned(), origin });
     }
 
-    /// The property of this name that counts: the last one given.
+    /// The effective property of this name: the last one given.
     pub fn get(&self, name: &str) -> Option<&YcsbProperty> {
         self.entries.iter().rfind(|property| property.name == name)
     }
 
-    /// Those that count, by name.
+    /// The effective properties, by name.
     pub fn iter(&self) -> impl Iterator<Item = &YcsbProperty> {
         self.entries.iter().enumerate().filter_map(|(position, property)| {
             let repeated = self.entries[position + 1..].iter().any(|later| later.name == property.name);
@@ -173,7 +173,7 @@ impl YcsbProperties {
         })
     }
 
-    /// Those that are understood and change nothing, for a note to the user.
+    /// Properties that are accepted but change nothing, for a note to the user.
     pub fn without_effect(&self) -> Vec<PropertyWithoutEffect> {
         let found = self.iter().filter_map(|property| match known(&property.name)?.scope {
             PropertyScope::Nothing(reason) => {
@@ -184,7 +184,7 @@ impl YcsbProperties {
         found.collect()
     }
 
-    /// Those that are no CoreWorkload properties: a binding's, or slips of the pen.
+    /// Those that are not CoreWorkload properties: a binding's, or typing errors.
     pub fn unknown(&self) -> Vec<UnknownProperty> {
         self.iter()
             .filter(|property| known(&property.name).is_none())
@@ -196,8 +196,8 @@ impl YcsbProperties {
     }
 }
 
-/// The logical lines of a text, each with the number of its first natural line, from 1: comments and blank lines
-/// left out, lines that end in an odd number of backslashes joined with the next.
+/// The logical lines of a text, each with the number of its first natural line, from 1: without comments and blank
+/// lines, and with lines that end in an odd number of backslashes joined to the next.
 fn logical_lines(text: &str) -> Vec<(u32, String)> {
     let mut lines = Vec::new();
     let mut open: Option<(u32, String)> = None;
@@ -243,7 +243,7 @@ fn parse_line(line: &str) -> Result<(String, String), String> {
     Ok((unescape(&line[..name_end])?, unescape(without_blanks_at_the_end(value))?))
 }
 
-/// YCSB's numbers are parsed strictly, so that a blank at a line's end would spoil them: nobody means it, unless it is
+/// YCSB parses numbers strictly, so a blank at a line's end would make them invalid. It is never intended, unless it is
 /// escaped.
 fn without_blanks_at_the_end(value: &str) -> &str {
     let trimmed = value.trim_end_matches([' ', '\t', '\u{c}']);

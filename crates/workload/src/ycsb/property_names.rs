@@ -1,13 +1,13 @@
-//! YCSB's properties that are understood, as data.
+//! YCSB's supported properties, as data.
 
-/// What a property speaks of.
+/// The subject of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyScope {
-    /// The records and what is asked of them: [`crate::YcsbProperties::workload`] reads it.
+    /// The records and the operations on them: [`crate::YcsbProperties::workload`] reads it.
     Workload,
-    /// What is printed of a measurement: [`crate::ycsb::OutputOptions::of`] reads it.
+    /// The output of a measurement: [`crate::ycsb::OutputOptions::of`] reads it.
     Output,
-    /// A part of YCSB's own that has no counterpart here: a valid value changes nothing, for this reason.
+    /// An internal part of YCSB without a counterpart here: a valid value changes nothing, for this reason.
     Nothing(&'static str),
 }
 
@@ -15,9 +15,9 @@ pub enum PropertyScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownProperty {
     pub name: &'static str,
-    /// What a value must be, as messages print it.
+    /// The requirement for a value, as printed in messages.
     pub expected: &'static str,
-    /// As CoreWorkload has it, or a description where it depends.
+    /// CoreWorkload's default, or a description where it depends.
     pub default: &'static str,
     pub meaning: &'static str,
     pub scope: PropertyScope,
@@ -225,12 +225,12 @@ pub const KNOWN: &[KnownProperty] = &[
     output("exportfile", "a file's name", "", "where the output goes"),
 ];
 
-/// The property of this name, when it is understood.
+/// The property of this name, if it is supported.
 pub fn known(name: &str) -> Option<&'static KnownProperty> {
     KNOWN.iter().find(|property| property.name == name)
 }
 
-/// The understood name that `name` is most likely a slip for, if any is near.
+/// The supported name that `name` is most likely a typing error for, if any is close.
 pub fn suggestion(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     KNOWN

@@ -1,4 +1,4 @@
-//! Which operations YCSB puts together in a section of its output, and under which name.
+//! Which operations YCSB combines in a section of its output, and under which name.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::mix::OperationKind;
 use crate::run::raw::RawAnswer;
 use crate::run::ycsb_stats::{BothLatencies, YcsbStatistics};
 
-/// One section: what it is called, its latencies, and how the operations of its kind ended.
+/// One section: its name, its latencies, and the outcomes of its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OutputSection {
     pub name: String,
@@ -31,8 +31,8 @@ pub(super) fn status(answer: RawAnswer) -> &'static str {
 /// The order in which they are printed.
 const STATUSES: [&str; 4] = ["OK", "NOT_FOUND", "SERVICE_UNAVAILABLE", "ERROR"];
 
-/// The name of the section of an operation that ended so. YCSB times a read-modify-write however it ended; what failed
-/// of it is in the sections of its read and its update.
+/// The section name for an operation with this outcome. YCSB times a read-modify-write whatever its outcome; its
+/// failures are in the sections of its read and its update.
 pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &FailureNames) -> String {
     let name = kind.name().to_uppercase();
     if answer == RawAnswer::Found || kind == OperationKind::ReadModifyWrite {
@@ -47,8 +47,8 @@ pub(super) fn section_name(kind: OperationKind, answer: RawAnswer, failures: &Fa
     if is_apart { format!("{name}-{status}") } else { format!("{name}-FAILED") }
 }
 
-/// The sections of a measurement. Without particulars, operations that found nothing are among the others, as they are
-/// in the record, and nothing is known of the parts of read-modify-writes.
+/// The sections of a measurement. Without details, operations that found nothing are among the others, as in the
+/// record, and the parts of read-modify-writes are unknown.
 pub(super) fn sections(
     measured: &MeasuredWindow,
     particulars: Option<&YcsbStatistics>,
@@ -95,7 +95,7 @@ fn kind_sections(
         intended: stats.latency.histogram.clone(),
         service: stats.service.histogram.clone(),
     });
-    // YCSB knows no window: what was sent within it counts, by either start, and by how it ended. The record counts
+    // YCSB has no window: operations sent within it count, by either kind of start, and by outcome. The record counts
     // latencies by when they were due, and operations by when they were answered.
     if let Some(edges) = particulars.and_then(|particulars| particulars.edges.get(&kind)) {
         well.intended.subtract(&edges.unsent);
@@ -120,7 +120,7 @@ fn kind_sections(
             continue;
         }
         if answer.is_timed() {
-            // The record has them among all others.
+            // In the record they are among all others.
             well.intended.subtract(&both.intended);
             well.service.subtract(&both.service);
         }
@@ -150,7 +150,7 @@ fn kind_sections(
     sections
 }
 
-/// Those of one kind.
+/// The latencies of one kind.
 fn latencies_of_kind(
     latencies: &BTreeMap<(OperationKind, RawAnswer), BothLatencies>,
     kind: OperationKind,
@@ -191,8 +191,8 @@ mod tests {
         sections.iter().map(one).collect()
     }
 
-    /// Workload F by hand: two reads, one of which found nothing, and three read-modify-writes: one failed as it read,
-    /// one as it wrote.
+    /// Workload F computed by hand: two reads, one of which found nothing, and three read-modify-writes: one failed as
+    /// it read, one as it wrote.
     #[test]
     fn parts_and_failures_go_where_ycsb_puts_them() {
         use OperationKind::{Read, ReadModifyWrite, Update};
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(names(FailureNames::ByStatus), ["READ-ERROR", "READ-NOT_FOUND", "READ-MODIFY-WRITE"]);
         let some = FailureNames::ByStatusOf(vec!["ERROR".to_owned()]);
         assert_eq!(names(some), ["READ-ERROR", "READ-FAILED", "READ-MODIFY-WRITE"]);
-        // Without particulars there is what the record has.
+        // Without details, only the record's values exist.
         let alone: [(&str, &[u64], &str); 2] =
             [("READ", &[10, 20], "OK=1 NOT_FOUND=1"), ("READ-MODIFY-WRITE", &[90], "OK=1 ERROR=2")];
         assert_eq!(shown(&sections(&measured, None, &options)), expected(&alone));

@@ -7,26 +7,26 @@ use underlay_record::Histogram;
 use super::number::two_decimals;
 use super::options::MeasurementType;
 
-/// What such a line says.
+/// The contents of a status line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusLine {
-    /// What it begins with.
+    /// Its beginning.
     pub label: String,
-    /// Local time as YCSB writes it: `2026-11-21 18:00:00:250`.
+    /// Local time in YCSB's format: `2026-11-21 18:00:00:250`.
     pub time: String,
     pub elapsed: Duration,
     /// Operations so far, over all threads.
     pub operations: u64,
     /// Over the time since the last line.
     pub current_per_s: f64,
-    /// How long the rest takes at the mean rate so far; `None` where there is none, or where the number of operations
-    /// does not end the run.
+    /// The remaining time at the mean rate so far; `None` if there is none, or if the number of operations does not end
+    /// the run.
     pub remaining: Option<Duration>,
-    /// What [`summary`] says of each kind of operation.
+    /// The [`summary`] of each kind of operation.
     pub summaries: Vec<String>,
 }
 
-/// What is said of one kind of operation since the last line. Nothing happened where there are no latencies.
+/// The summary of one kind of operation since the last line. Without latencies, nothing happened.
 pub fn summary(measurement: MeasurementType, name: &str, latencies: &Histogram) -> String {
     let us = latencies.summary_us();
     if us.count == 0 {
@@ -86,8 +86,8 @@ impl StatusLine {
     }
 }
 
-/// The largest units that matter: seconds below a minute, days and hours above a day. YCSB says "second" of any number
-/// of one digit.
+/// The largest relevant units: seconds below a minute, days and hours above a day. YCSB says "second" for any one-digit
+/// number.
 fn describe_duration(time: Duration) -> String {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

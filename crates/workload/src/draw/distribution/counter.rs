@@ -1,9 +1,9 @@
-//! A counter that threads share: each number is given out once.
+//! A counter that threads share: each number is handed out once.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Gives out `first .. end`, each number to one caller only.
+/// Hands out `first .. end`, each number to one caller only.
 #[derive(Debug)]
 pub struct CounterDistribution {
     next: AtomicU64,
@@ -11,20 +11,20 @@ pub struct CounterDistribution {
 }
 
 impl CounterDistribution {
-    /// The numbers from `first` up to `end`, which is not given out.
+    /// The numbers from `first` up to `end`, which is excluded.
     pub fn new(first: u64, end: u64) -> Self {
         CounterDistribution { next: AtomicU64::new(first), end }
     }
 
-    /// The next number, or `None` when all were given out.
+    /// The next number, or `None` when all were handed out.
     pub fn take(&self) -> Option<u64> {
         self.take_some(1).next()
     }
 
-    /// The next `most` numbers; fewer at the end, and none when all were given out.
+    /// The next `most` numbers; fewer at the end, and none when all were handed out.
     pub fn take_some(&self, most: u64) -> Range<u64> {
         let mut first = self.next.load(Ordering::Relaxed);
-        // Callers that come after the end leave the counter as it is, so that it cannot wrap.
+        // Callers after the end leave the counter unchanged, so that it can't wrap.
         while first < self.end {
             let end = first + most.min(self.end - first);
             match self.next.compare_exchange_weak(first, end, Ordering::Relaxed, Ordering::Relaxed) {
@@ -35,7 +35,7 @@ impl CounterDistribution {
         self.end..self.end
     }
 
-    /// How many are left to give out.
+    /// How many are left.
     pub fn remaining(&self) -> u64 {
         self.end.saturating_sub(self.next.load(Ordering::Relaxed))
     }

@@ -5,7 +5,7 @@ use rand::Rng;
 use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 
 /// `last - rank`, the rank zipfian over as many ages as there are records before the last. So the very first record,
-/// number 0, is never asked for: that is YCSB's law, and so is its change while records are added
+/// number 0, is never requested: this is YCSB's law, and so is its change while records are added
 /// ([`Zipfian::set_items`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Latest {
@@ -13,7 +13,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// For `records` records to begin with; it follows their growth.
+    /// For `records` initial records; it follows their growth.
     pub fn new(records: u64) -> Self {
         Latest { ages: Zipfian::new(records.saturating_sub(1).max(1), ZIPFIAN_CONSTANT) }
     }

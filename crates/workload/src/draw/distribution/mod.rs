@@ -1,7 +1,7 @@
-//! Which record the next operation speaks of: YCSB's request distributions, each in constant memory.
+//! Which record the next operation accesses: YCSB's request distributions, each in constant memory.
 //!
-//! A generator draws record *numbers*; [`crate::draw::keys`] makes names of them. Every thread has its own, with its
-//! own random numbers, so that nothing is shared on the way to a request.
+//! A generator draws record *numbers*; [`crate::draw::keys`] turns them into names. Every thread has its own generator
+//! with its own random numbers, so nothing is shared on the path to a request.
 
 mod counter;
 mod exponential;
@@ -49,7 +49,7 @@ impl KeyRange {
         self.last
     }
 
-    /// How many numbers there are, at least one.
+    /// The number of record numbers, at least one.
     pub fn count(self) -> u64 {
         self.last - self.first + 1
     }
@@ -91,7 +91,7 @@ impl RequestDistribution {
         RequestDistribution::ALL.into_iter().find(|distribution| distribution.name() == name)
     }
 
-    /// `uniform, zipfian, ...`: what a message says was expected.
+    /// `uniform, zipfian, ...`: the expected values in a message.
     pub fn names() -> String {
         RequestDistribution::ALL.map(RequestDistribution::name).join(", ")
     }
@@ -115,12 +115,12 @@ pub enum KeyChooser {
 }
 
 impl KeyChooser {
-    /// A record number that is at most `last_acknowledged`, the highest number below which every insert was answered.
+    /// A record number up to `last_acknowledged`, the highest number up to which every insert was answered.
     pub fn next<R: Rng>(&mut self, rng: &mut R, last_acknowledged: u64) -> u64 {
         match self {
             KeyChooser::Uniform(uniform) => uniform.next(rng),
-            // The keyspace is larger than what is there, so that popular keys stay popular while it grows:
-            // numbers that are not there yet are drawn again.
+            // The keyspace is larger than the existing records, so that popular keys stay popular while it grows.
+            // Numbers that do not exist yet are drawn again.
             KeyChooser::Zipfian(zipfian) => loop {
                 let number = zipfian.next(rng);
                 if number <= last_acknowledged {
@@ -134,8 +134,8 @@ impl KeyChooser {
         }
     }
 
-    /// As many record numbers as there is room for, in the order in which [`KeyChooser::next`] would give them. What is
-    /// not there yet is drawn again from `redraws`, so that the others do not depend on how many are drawn at once.
+    /// Fills the buffer with record numbers, in the order in which [`KeyChooser::next`] would return them. Numbers that
+    /// do not exist yet are drawn again from `redraws`, so that the others do not depend on how many are drawn at once.
     #[inline(always)]
     pub fn fill<R: Rng>(
         &mut self,
@@ -153,12 +153,12 @@ impl KeyChooser {
         }
     }
 
-    /// Whether each number comes of 64 random bits.
+    /// Whether each number is derived from 64 random bits.
     pub fn takes_bits(&self) -> bool {
         matches!(self, KeyChooser::Zipfian(_))
     }
 
-    /// [`Self::fill`] of bits that were drawn before, where it [`Self::takes_bits`].
+    /// [`Self::fill`] with bits that were drawn earlier, where it [`Self::takes_bits`].
     #[inline(always)]
     pub fn replace_all<R: Rng>(&self, redraws: &mut R, last_acknowledged: u64, bits: &mut [u64]) {
         if let KeyChooser::Zipfian(zipfian) = self {

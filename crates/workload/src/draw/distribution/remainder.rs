@@ -1,4 +1,4 @@
-//! Remainders by a divisor that stays the same, without dividing.
+//! Remainders by a constant divisor, without division.
 
 /// `number % divisor` by a multiplication with the divisor's reciprocal, rounded up: Granlund and Montgomery,
 /// "Division by Invariant Integers using Multiplication" (PLDI 1994), theorem 4.2 for numbers of 63 bits.
@@ -11,7 +11,7 @@ pub(super) struct FastRemainder {
 }
 
 impl FastRemainder {
-    /// By a divisor from 1 up to 2^63.
+    /// For a divisor from 1 up to 2^63.
     pub(super) fn new(divisor: u64) -> Self {
         debug_assert!((1..=1 << 63).contains(&divisor), "{divisor} is no divisor of 63-bit numbers");
         if divisor <= 1 {
@@ -52,7 +52,7 @@ mod tests {
             for &number in &edges {
                 assert_eq!(remainder.remainder(number), number % divisor, "{number} % {divisor}");
             }
-            // Where the quotient steps up is where a reciprocal that is too small or too large shows.
+            // A reciprocal that is too small or too large shows where the quotient steps up.
             for multiple in [MAX / divisor * divisor, divisor] {
                 assert_eq!(remainder.remainder(multiple), 0);
                 assert_eq!(remainder.remainder(multiple - 1), divisor - 1);

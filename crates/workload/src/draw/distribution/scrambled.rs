@@ -8,9 +8,9 @@ use super::zipfian::{ZIPFIAN_CONSTANT, Zipfian};
 use crate::draw::keys::NumberHash;
 
 /// Ranks are drawn over this many, regardless of the keyspace: a rank keeps its key while records are added, and zeta
-/// is known beforehand. YCSB has the ranks from 0 to 10^10, both included.
+/// is known in advance. YCSB has the ranks from 0 to 10^10, both included.
 const RANKS: u64 = 10_000_000_001;
-/// `zeta(10^10, 0.99)`, as YCSB publishes it.
+/// `zeta(10^10, 0.99)`, as published by YCSB.
 const ZETA_RANKS: f64 = 26.46902820178302;
 /// YCSB takes `Math.abs` of its hash, which is still negative for `Long.MIN_VALUE`: this clears that bit.
 const NON_NEGATIVE: u64 = u64::MAX >> 1;
@@ -40,8 +40,8 @@ impl ScrambledZipfian {
         self.number_of_rank(self.ranks.next(rng))
     }
 
-    /// Replaces random bits by the record numbers that they stand for. Each step goes over all of them, so that the
-    /// processor works on several at once: every step of one draw needs what the step before it found.
+    /// Replaces random bits by the record numbers that they stand for. Each step processes all of them, so that the
+    /// processor works on several at once: the steps of a single draw depend on each other.
     #[inline(always)]
     pub fn replace_all(&self, bits: &mut [u64]) {
         self.ranks.replace_all(bits);
@@ -51,7 +51,7 @@ impl ScrambledZipfian {
         }
     }
 
-    /// The record that the popularity rank `rank` falls on.
+    /// The record of the popularity rank `rank`.
     #[inline]
     pub fn number_of_rank(&self, rank: u64) -> u64 {
         self.first + self.place.remainder(self.hash.hash_number(rank) & NON_NEGATIVE)

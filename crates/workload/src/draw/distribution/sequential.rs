@@ -1,4 +1,4 @@
-//! The records one after the other, over and over. All threads walk one sequence.
+//! The records one after the other, repeatedly. All threads share one sequence.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
-//! Zipf's law over ranks, by the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases"
-//! (SIGMOD 1994): the first two ranks exactly, the others by a continuous approximation of the inverse, which YCSB
-//! uses too. It gives ranks 2 and 3 up to 17 % too much, and the later octaves of ranks what they are due within 7 %.
+//! Zipf's law over ranks, by the method of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (SIGMOD
+//! 1994). The first two ranks are exact; the others use a continuous approximation of the inverse, as in YCSB. It gives
+//! ranks 2 and 3 up to 17 % too much, and the later octaves of ranks their due share within 7 %.
 
 use rand::Rng;
 
@@ -35,15 +35,15 @@ pub struct Zipfian {
     items: u64,
     /// The same as a number with fractions.
     width: f64,
-    /// The items that it began with.
+    /// The initial number of items.
     first_width: f64,
     theta: f64,
     alpha: f64,
     eta: f64,
     zeta_items: f64,
-    /// `1 + 2^-theta`: scaled draws below it are of rank 0 or 1.
+    /// `1 + 2^-theta`: scaled draws below it have rank 0 or 1.
     zeta_two: f64,
-    /// What `zeta(n)` has beside its tail at `n`: makes following a growing number of items cheap.
+    /// The part of `zeta(n)` besides its tail at `n`: this makes following a growing number of items cheap.
     zeta_offset: f64,
 }
 
@@ -53,7 +53,7 @@ impl Zipfian {
         Zipfian::with_zeta(items, theta, zeta(items, theta))
     }
 
-    /// The same with a zeta that is known already.
+    /// The same with a known zeta.
     pub fn with_zeta(items: u64, theta: f64, zeta_items: f64) -> Self {
         let mut zipfian = Zipfian {
             items: items.max(1),
@@ -84,9 +84,9 @@ impl Zipfian {
         self.items
     }
 
-    /// Adapts to a new number of items, in constant time, and by YCSB's law. Zeta is that of the present items, and the
-    /// curve of the ranks from 2 on keeps the bend of the initial items. So where many were added, the ranks just above
-    /// 1 are left out.
+    /// Adapts to a new number of items, in constant time, and by YCSB's law. Zeta is that of the present items, but the
+    /// curve of the ranks from 2 on keeps the shape of the initial items. So if many were added, the ranks just above 1
+    /// are skipped.
     pub fn set_items(&mut self, items: u64) {
         let items = items.max(1);
         if items == self.items {
@@ -118,12 +118,12 @@ impl Zipfian {
             return 1.min(self.items - 1);
         }
         let rank = self.width * self.stretched(self.eta * u - self.eta + 1.0);
-        // By way of a signed number, which processors turn fractions into in one step. Rounding may reach `items`
+        // Through a signed number, which processors convert from fractions in one step. Rounding may reach `items`
         // itself at u close to one.
         (rank as i64 as u64).min(self.items - 1)
     }
 
-    /// Replaces random bits by the ranks that they stand for: what [`Self::next`] makes of them one by one.
+    /// Replaces random bits by the ranks that they stand for, like repeated [`Self::next`].
     #[inline(always)]
     pub fn replace_all(&self, bits: &mut [u64]) {
         if self.theta != ZIPFIAN_CONSTANT {
@@ -135,7 +135,7 @@ impl Zipfian {
         }
     }
 
-    /// [`Self::rank_of`] where all cases are worked out, and then one of them taken.
+    /// [`Self::rank_of`] in a form that computes all cases and then selects one.
     #[inline(always)]
     fn rank_without_branches(&self, u: f64) -> u64 {
         let scaled = u * self.zeta_items;
@@ -147,8 +147,8 @@ impl Zipfian {
         if scaled < 1.0 { 0 } else { rank }
     }
 
-    /// `base^alpha`. With YCSB's exponent alpha is 100, but for rounding: a few multiplications, and no logarithm. What
-    /// that changes is below 1e-13 of the rank.
+    /// `base^alpha`. With YCSB's exponent alpha is 100 except for rounding: a few multiplications, and no logarithm.
+    /// This changes less than 1e-13 of the rank.
     #[inline]
     fn stretched(&self, base: f64) -> f64 {
         if self.theta != ZIPFIAN_CONSTANT { base.powf(self.alpha) } else { self.hundredth_power(base) }
@@ -163,7 +163,7 @@ impl Zipfian {
     }
 }
 
-/// A number from 0 up to 1, which is outside: as many random bits as its fraction has.
+/// A number from 0 up to 1, which is excluded: as many random bits as its fraction has.
 #[inline(always)]
 fn point_of(bits: u64) -> f64 {
     (bits >> (u64::BITS - f64::MANTISSA_DIGITS)) as f64 / (1u64 << f64::MANTISSA_DIGITS) as f64
