@@ -1,4 +1,4 @@
-//! How often a cache misses, by its size and the law of the requests.
+//! How often a cache misses, depending on its size and the law of the requests.
 //!
 //! The cache holds blocks, each of several records. Under independent requests an LRU cache behaves as if every block
 //! stayed for the same time `T` after its last use. See Che, Tung and Wang 2002; Fricker, Robert and Roberts, "A
@@ -18,9 +18,9 @@ pub use second::{SecondCache, SecondCacheRatio};
 const ZIPFIAN: f64 = 0.99;
 /// How many ranks YCSB draws before it scatters them, regardless of the number of records.
 const SCATTERED_RANKS: f64 = 1e10;
-/// Ranks up to this one are summed one by one, those beyond it in groups.
+/// Ranks up to this one are summed one by one, the others in groups.
 const SINGLE_RANKS: u32 = 64;
-/// How much longer a group of ranks is than the one before.
+/// How much longer a group of ranks is than the previous one.
 const GROUP_GROWTH: f64 = 1.08;
 const HALVINGS: usize = 60;
 
@@ -35,7 +35,7 @@ pub enum AccessDistribution {
 }
 
 impl AccessDistribution {
-    /// By the name that studies and records have for it; `None` for one that is not modelled.
+    /// Its name in studies and records; `None` for one that is not modelled.
     pub fn parse(distribution: &str) -> Option<AccessDistribution> {
         match distribution {
             "uniform" => Some(AccessDistribution::Uniform),
@@ -56,15 +56,14 @@ pub struct CachedBlocks {
 }
 
 impl CachedBlocks {
-    /// Records of `record_bytes` each in blocks of `block_bytes`; a record that is longer has a block of its own
-    /// length.
+    /// Records of `record_bytes` each in blocks of `block_bytes`; a longer record has a block of its own length.
     pub fn new(law: AccessDistribution, records: f64, record_bytes: f64, block_bytes: f64) -> CachedBlocks {
         let records = records.max(1.0);
         let each = (block_bytes / record_bytes.max(1.0)).max(1.0);
         CachedBlocks { law, records, blocks: (records / each).max(1.0) }
     }
 
-    /// The share of requests that a cache misses which holds this share of the blocks (0 to 1).
+    /// The share of requests that miss a cache with this share of the blocks (0 to 1).
     pub fn miss_ratio(&self, cached_share: f64) -> f64 {
         let share = if cached_share.is_nan() { 0.0 } else { cached_share.clamp(0.0, 1.0) };
         if share <= 0.0 {
@@ -78,7 +77,7 @@ impl CachedBlocks {
             AccessDistribution::Zipfian => PopularityRanks::new(SCATTERED_RANKS),
             AccessDistribution::Latest => PopularityRanks::new(self.records),
         };
-        // 1 - exp(-S / B) is the share: S is known, and T is looked for.
+        // 1 - exp(-S / B) is the share: S is known, and T is wanted.
         let wanted = -(1.0 - share).ln() * self.blocks;
         if wanted >= ranks.last() {
             return 0.0;
@@ -128,26 +127,26 @@ impl PopularityRanks {
         self.groups.iter().map(|group| group.0).sum()
     }
 
-    /// Ranks that were asked for within `time` requests.
+    /// The number of ranks requested within `time` requests.
     fn seen(&self, time: f64) -> f64 {
         self.groups.iter().map(|(many, each)| many * -(-each * time).exp_m1()).sum()
     }
 
-    /// The share of requests to ranks that were not asked for within `time` requests.
+    /// The share of requests to ranks that were not requested within `time` requests.
     fn unseen_mass(&self, time: f64) -> f64 {
         self.groups.iter().map(|(many, each)| many * each * (-each * time).exp()).sum()
     }
 }
 
-/// Reads of devices for each operation, by data and memory: what was measured, brought to a law.
+/// Device reads per operation, by data and memory: measurements fitted to a law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissCurve {
     pub law: AccessDistribution,
     /// The part of the memory that holds blocks of data.
     pub useful_share: f64,
-    /// Reads of devices for each miss.
+    /// Device reads per miss.
     pub reads_per_miss: f64,
-    /// Nothing tells the two apart: the share is assumed.
+    /// The two can't be separated: the share is assumed.
     pub is_assumed: bool,
 }
 
@@ -157,16 +156,16 @@ pub struct CachePoint {
     pub records: f64,
     pub record_bytes: f64,
     pub memory_bytes: f64,
-    /// Reads of devices for each operation.
+    /// Device reads per operation.
     pub reads: f64,
 }
 
-/// The bytes that are read and cached as one.
+/// The unit in bytes of reading and caching.
 pub const BLOCK_BYTES: f64 = 4096.0;
-/// Of the memory, when nothing was measured that tells: what is left by write buffers, heap and blocks that are cached
+/// The share of the memory if no measurement shows it: the rest of write buffers, heap and blocks that are cached
 /// twice.
 const USUAL_SHARE: f64 = 0.7;
-/// Reads below this are as good as none.
+/// Fewer reads count as none.
 const FEW_READS: f64 = 0.03;
 
 impl CachePoint {
@@ -178,7 +177,7 @@ impl CachePoint {
 }
 
 impl MissCurve {
-    /// The curve nearest to what was measured; `None` without points.
+    /// The curve closest to the measurements; `None` without points.
     pub fn fit(law: AccessDistribution, points: &[CachePoint]) -> Option<MissCurve> {
         let with_reads = points.iter().filter(|point| point.reads > FEW_READS);
         let ratio = |point: &CachePoint| point.records * point.record_bytes / point.memory_bytes.max(1.0);
@@ -193,7 +192,7 @@ impl MissCurve {
         let is_assumed = largest < 1.2 * smallest;
         let curve = |useful_share: f64| {
             let misses: Vec<f64> = points.iter().map(|point| point.misses(law, useful_share)).collect();
-            // Least squares of the relative errors: a mean of the ratios, weighted by how sure each is.
+            // Least squares of the relative errors: a mean of the ratios, weighted by their precision.
             let (mut up, mut down) = (0.0, 0.0);
             for (point, miss) in points.iter().zip(&misses) {
                 let weight = 1.0 / (FEW_READS + point.reads).powi(2);
@@ -208,7 +207,7 @@ impl MissCurve {
                     ((point.reads - reads_per_miss * miss) / (FEW_READS + point.reads)).powi(2)
                 })
                 .sum();
-            // A share far from the usual one has to be worth it.
+            // A share far from the usual one must improve the fit.
             let unusual = ((useful_share - USUAL_SHARE) / 0.5).powi(2) * 1e-3;
             (error + unusual, MissCurve { law, useful_share, reads_per_miss, is_assumed })
         };
@@ -221,13 +220,13 @@ impl MissCurve {
             .map(|(_, curve)| curve)
     }
 
-    /// Reads of devices for each operation.
+    /// Device reads per operation.
     pub fn reads(&self, records: f64, record_bytes: f64, memory_bytes: f64) -> f64 {
         let point = CachePoint { records, record_bytes, memory_bytes, reads: 0.0 };
         self.reads_per_miss * point.misses(self.law, self.useful_share)
     }
 
-    /// The share of operations that the memory answers.
+    /// The share of operations that memory answers.
     pub fn hit_ratio(&self, records: f64, record_bytes: f64, memory_bytes: f64) -> f64 {
         let point = CachePoint { records, record_bytes, memory_bytes, reads: 0.0 };
         1.0 - point.misses(self.law, self.useful_share)
@@ -246,7 +245,7 @@ mod tests {
     fn simulated(blocks: u64, each: u64, cached: usize, scattered: bool) -> f64 {
         let mut random = Pcg64Mcg::seed_from_u64(7);
         let records = blocks * each;
-        // Zipf by inversion of the integral, over ten thousand times as many ranks as there are records at most.
+        // Zipf by inversion of the integral, over at most ten thousand times as many ranks as there are records.
         let ranks: f64 = if scattered { 1e10 } else { records as f64 };
         let mut used: HashMap<u64, u64> = HashMap::new();
         let mut order: BTreeMap<u64, u64> = BTreeMap::new();

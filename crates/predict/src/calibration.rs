@@ -1,9 +1,9 @@
 //! From measured cells to an answer for one that was not measured.
 //!
-//! The demand of an operation comes from cells of the same system and mix, and the devices' own models answer it. What
-//! the simulation of a measured cell gets wrong of that very cell (locks, batching, wake-ups), it gets wrong of others
-//! alike: the ratio of measured to simulated corrects the answer, more so of cells that are near. How wrong answers are
-//! that way is found by leaving measured cells out, and makes the interval.
+//! The demand of an operation comes from cells of the same system and mix, and the devices' own models answer it. The
+//! simulation's errors for a measured cell (locks, batching, wake-ups) apply to other cells as well. So the ratio of
+//! measured to simulated corrects the answer, with more weight for near cells. Leaving measured cells out shows the
+//! errors of such answers, which determine the interval.
 
 mod cached;
 mod correction;
@@ -34,25 +34,24 @@ use demand::OperationDemand;
 use kind_ambiguity::KindAmbiguity;
 use residuals::{ResidualErrors, SystemErrors, student_t};
 
-/// Data : memory may be so many times what was measured, either way.
+/// Data : memory may be this many times the measured value, in either direction.
 const SIZE_REACH: f64 = 2.05;
-/// So may the threads ...
+/// The same for the threads ...
 const THREADS_REACH: f64 = 8.0;
 /// ... and the cores.
 const CORES_REACH: f64 = 2.0;
-/// The part of the interval that no number of measured cells takes away: models, seeds, file systems.
+/// The part of the interval that remains with any number of measured cells: models, seeds, file systems.
 const MIN_ERROR: f64 = 0.02;
-/// The part of those errors that even a change has which changes nothing by the simulation.
+/// The part of these errors that applies even to a change without effect in the simulation.
 const MIN_ERROR_SHARE: f64 = 0.25;
-/// The assumed error of answers when there are too few cells to tell.
+/// The assumed error of answers if there are too few cells to estimate it.
 const UNKNOWN_ERROR: f64 = 0.4;
-/// How far the share that a cache device answers may be from what the law says: a simulated cache is up to this far
-/// from it.
+/// How far the share that a cache device answers may differ from the law: a simulated cache differs by up to this much.
 const CACHED_ERROR: f64 = 0.07;
-/// How far repetitions are from one another where there was one.
+/// How far repetitions are assumed to differ if there was only one.
 const UNREPEATED: f64 = 0.08;
 
-/// The figures that are predicted.
+/// The predicted metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PredictedMetric {
@@ -70,7 +69,7 @@ impl PredictedMetric {
         self as usize
     }
 
-    /// As measured.
+    /// The measured value.
     pub fn measured(self, cell: &MeasuredCell) -> f64 {
         let figures = &cell.figures;
         match self {
@@ -81,7 +80,7 @@ impl PredictedMetric {
         }
     }
 
-    /// How far repetitions are from one another, as a standard deviation of logarithms.
+    /// How far repetitions differ, as a standard deviation of logarithms.
     fn spread(self, cell: &MeasuredCell) -> Option<f64> {
         let figures = &cell.figures;
         match self {
@@ -109,29 +108,28 @@ pub struct CellPrediction {
     pub mean_us: EstimatedValue,
     pub p50_us: EstimatedValue,
     pub p99_us: EstimatedValue,
-    /// Of the busiest device: the share of the time in which it has a request, 0 to 1.
+    /// For the busiest device: the share of the time in which it has a request, 0 to 1.
     pub device_busy: EstimatedValue,
-    /// 0 to 1; absent where nothing is known of the system's CPU time.
+    /// 0 to 1; absent if the system's CPU time is unknown.
     pub cpu_busy: Option<f64>,
-    /// Reads of the storage that an operation waits for, on average over the mix.
+    /// Reads of the storage that an operation waits for, as a mean over the mix.
     pub reads_per_operation: f64,
     /// The share of them that a cache device answers, 0 to 1; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_share: Option<f64>,
-    /// Its value after a long time, where the device is not full when a study begins to measure.
+    /// Its value after a long time, if the device is not full when a study begins to measure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_share_later: Option<f64>,
-    /// The offered rate is more than the system can do: latencies grow for as long as it lasts.
+    /// The offered rate is more than the system can handle: latencies keep growing.
     pub is_saturated: bool,
-    /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the figures are
-    /// others.
+    /// A write-back cache takes in more than it writes back: modelled seconds until it is full, and the metrics change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_full_s: Option<f64>,
-    /// Ids of the measured cells that it is from.
+    /// Ids of the measured cells that it is based on.
     pub from: Vec<String>,
-    /// Assumptions, each a sentence.
+    /// Assumptions, one sentence each.
     pub assumptions: Vec<String>,
-    /// Where the simulation says that an operation's time goes, on average.
+    /// The simulated breakdown of an operation's mean time.
     #[serde(skip)]
     pub shares: TimeShares,
 }
@@ -147,11 +145,11 @@ impl CellPrediction {
     }
 }
 
-/// Measured cells that answers come from.
+/// Measured cells that answers are based on.
 #[derive(Debug)]
 pub struct Calibration {
     cells: Vec<Arc<MeasuredCell>>,
-    /// How wrong answers are with a kind of cells left out; found when it is first asked for.
+    /// The errors of answers with one kind of cells left out; computed on first use.
     errors: [OnceLock<ResidualErrors>; 3],
 }
 
@@ -196,7 +194,7 @@ impl Calibration {
     /// Answers a question.
     ///
     /// # Errors
-    /// When it is outside of what was measured, or has layers that are not modelled.
+    /// When it is outside of the measured range, or has layers that are not modelled.
     pub fn predict(&self, question: &CellPoint) -> Result<CellPrediction, PredictionRefusal> {
         let raw = self.simulate(question)?;
         let kinds = self.kinds_left_out(question, &raw.sources);
@@ -223,7 +221,7 @@ impl Calibration {
         let mut throughput = estimate(PredictedMetric::Throughput);
         let mean = estimate(PredictedMetric::Mean);
         if let (OperationArrivals::Closed, true) = (question.arrivals, mean.value > 0.0) {
-            // In a closed loop the two are one: clients / latency (Little's law).
+            // In a closed loop one follows from the other: clients / latency (Little's law).
             let clients = f64::from(question.threads) * 1e6;
             let from_mean = EstimatedValue {
                 value: clients / mean.value,
@@ -264,30 +262,31 @@ impl Calibration {
         })
     }
 
-    /// How often a cache misses under the question's system and mix.
+    /// How often a cache misses for the question's system and mix.
     ///
     /// # Errors
-    /// When nothing of them was measured, or the distribution has no curve.
+    /// When nothing was measured for them, or the distribution has no curve.
     pub fn miss_curve(&self, question: &CellPoint) -> Result<crate::cache::MissCurve, PredictionRefusal> {
         let sources = self.sources(question)?;
         measured::miss_curve(question, &sources)
             .ok_or_else(|| PredictionRefusal::Distribution { distribution: question.distribution.clone() })
     }
 
-    /// Whether a question of this system, mix, size and load can be answered at all, regardless of the storage.
+    /// Whether a question of this system, mix, size and load can be answered at all, whatever the storage
+    /// configuration.
     ///
     /// # Errors
-    /// When it is outside of what was measured.
+    /// When it is outside of the measured range.
     pub fn check(&self, question: &CellPoint) -> Result<(), PredictionRefusal> {
         check_reach(question, &self.sources(question)?, QuestionChange::NONE)
     }
 
-    /// The effect of a change of the machine on a measured cell: each figure over its measured one. The simulations of
-    /// both have the same errors, so the interval is from the errors of predicting another storage, size or load, by
-    /// how far the change leads: all of them where it doubles a figure.
+    /// The effect of a change of the machine on a measured cell: each metric relative to its measured value. Both
+    /// simulations have the same errors. So the interval comes from the errors of predicting another storage
+    /// configuration, size or load, in proportion to the size of the change: in full if it doubles a metric.
     ///
     /// # Errors
-    /// When the change leads out of what was measured.
+    /// When the change leads out of the measured range.
     pub fn predict_change(
         &self,
         cell: &MeasuredCell,
@@ -312,7 +311,7 @@ impl Calibration {
         }
         let mut cached = cell.cached;
         if change.memory != 1.0 && cached > 0.0 {
-            // More memory keeps from the device what it would have answered.
+            // More memory answers requests that the device would have answered.
             let curve = measured::miss_curve(point, &sources);
             let share_at = |memory: f64| cached::cached(point, &demand, curve.as_ref(), memory);
             let share = |found: Option<CachedShare>| found.map_or(0.0, |cached| cached.share);
@@ -335,7 +334,7 @@ impl Calibration {
         }
         Ok(PredictedMetric::ALL.map(|metric| {
             let value = metric.simulated(&after) / metric.simulated(before).max(1e-9);
-            // More of something never makes this network slower: what says so is chance.
+            // More of a resource never makes this network slower; an opposite result is chance.
             let value = if metric == PredictedMetric::Throughput { value.max(1.0) } else { value.min(1.0) };
             let reach = (value.ln().abs() / std::f64::consts::LN_2).clamp(MIN_ERROR_SHARE, 1.0);
             let error = (errors.squared(metric, reach) * reach * reach + MIN_ERROR * MIN_ERROR).sqrt();
@@ -345,7 +344,7 @@ impl Calibration {
         }))
     }
 
-    /// All cells of the question's system, regardless of their mix and distribution.
+    /// All cells of the question's system, whatever their mix and distribution.
     fn alike(&self, question: &CellPoint) -> Vec<&MeasuredCell> {
         let is_alike =
             |point: &CellPoint| point.system == question.system && point.settings == question.settings;
@@ -381,7 +380,7 @@ impl Calibration {
                     .to_owned(),
             );
         }
-        // A measurement of it would be as long as those that there are.
+        // A measurement of it would be as long as the existing ones.
         let length_s = sources
             .iter()
             .map(|cell| cell.operations / cell.figures.throughput_per_s.value.max(1e-9))
@@ -399,7 +398,7 @@ impl Calibration {
             .map(|cell| &**cell)
             .filter(|cell| cell.point.system == question.system)
             .collect();
-        // In this order, a refusal names the first thing in which nothing that was measured is like the question.
+        // In this order, a refusal names the first property in which no measurement matches the question.
         let Some(first) = of_system.first() else {
             return Err(PredictionRefusal::System { system: question.system.clone() });
         };
@@ -435,7 +434,7 @@ impl Calibration {
         if same.is_empty() {
             return Err(PredictionRefusal::Records { asked: asked as u64, measured: measured as u64 });
         }
-        // One that can be simulated is enough. Else the first one's reason is given.
+        // One that can be simulated is enough. Otherwise the reason for the first one is reported.
         let usable: Vec<&MeasuredCell> =
             same.iter().copied().filter(|cell| cell.simulated().is_ok()).collect();
         if usable.is_empty() {
@@ -463,7 +462,7 @@ impl Calibration {
             };
         }
         let EstimatedValue { value, low, high } = corrected(question, raw, metric);
-        // Errors of different kinds add up; each is at least what repetitions differ by.
+        // Errors of different kinds add up; each is at least the difference between repetitions.
         let distance = nearest(question, &raw.outcome, &raw.sources);
         let of_kinds: f64 = errors.iter().map(|errors| errors.squared(metric, distance)).sum();
         let spreads: Vec<f64> = raw.sources.iter().filter_map(|cell| metric.spread(cell)).collect();
@@ -479,7 +478,7 @@ impl Calibration {
         EstimatedValue { value, low: low / width, high: high * width }
     }
 
-    /// The new parts of the question: without such cells, the error of an answer is estimated.
+    /// The new parts of the question: the answer's error is estimated without such cells.
     fn kinds_left_out(&self, question: &CellPoint, sources: &[&MeasuredCell]) -> Vec<LeftOut> {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
         let mut kinds = Vec::new();
@@ -505,8 +504,8 @@ impl Calibration {
         self.errors[kind as usize].get_or_init(|| residuals::errors(self, kind))
     }
 
-    /// The answer with no more of an interval than what it may as well be, and how far the nearest cell is: what
-    /// leaving out is about.
+    /// The answer with an interval only for its ambiguity, and the distance of the nearest cell, for the estimate by
+    /// leaving cells out.
     fn value(&self, question: &CellPoint) -> Result<([EstimatedValue; 4], f64), PredictionRefusal> {
         let raw = self.simulate(question)?;
         let values = PredictedMetric::ALL.map(|metric| corrected(question, &raw, metric));
@@ -514,7 +513,7 @@ impl Calibration {
     }
 }
 
-/// A simulated figure with its correction, and what it may as well be, each end with a correction of its own.
+/// A simulated value with its correction, and its possible range, with a separate correction for each end.
 fn corrected(question: &CellPoint, raw: &RawPrediction<'_>, metric: PredictedMetric) -> EstimatedValue {
     let outcome = &raw.outcome;
     let adjusted =
@@ -524,7 +523,7 @@ fn corrected(question: &CellPoint, raw: &RawPrediction<'_>, metric: PredictedMet
     EstimatedValue { value, low: adjusted(below).min(value), high: adjusted(above).max(value) }
 }
 
-/// The same with a cache device that answers less and more than is reckoned with; nothing without one.
+/// The same with a cache device that answers less and more than assumed; nothing without one.
 fn around(
     question: &CellPoint,
     raw: &RawPrediction<'_>,
@@ -540,7 +539,7 @@ fn around(
         .collect()
 }
 
-/// An interval that holds what those outcomes differ by, too.
+/// An interval that also contains the difference between these outcomes.
 fn widened(
     estimate: EstimatedValue,
     metric: PredictedMetric,
@@ -560,8 +559,8 @@ fn widened(
     wider
 }
 
-/// How many cores run at a time, as on the host that the nearest cell was measured on: its slow motion is part of what
-/// was measured.
+/// How many cores run at a time, as on the host of the nearest cell's measurement: its slow motion is part of the
+/// measurement.
 fn scale_concurrent_cores(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<u32> {
     let (cores, measured) = (question.cores?, sources.first()?);
     let (of_cores, at_once) = (measured.point.cores?, measured.cores_at_once?);

@@ -1,4 +1,4 @@
-//! Measured cells: what they were about, what was measured, and what an operation asked for.
+//! Measured cells: their parameters, their measurements, and the demand of their operations.
 
 mod job;
 
@@ -16,15 +16,15 @@ use crate::simulation::{self, OperationArrivals, SimulationScenario};
 
 pub use job::{DeviceJob, PAST_MEMORY};
 
-/// Everything that an answer depends on. Sizes are those of the machine that it was measured on, after `scale.data`;
-/// times are modelled times.
+/// Everything that an answer depends on. Sizes are those on the measuring machine, after `scale.data`; times are
+/// modelled times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellPoint {
-    /// Its name for people: `rocksdb/nvme/ycsb-a-uniform-20t`.
+    /// Its readable name: `rocksdb/nvme/ycsb-a-uniform-20t`.
     pub id: String,
     /// The system's own name.
     pub system: String,
-    /// As the study writes them, with everything else that changes an operation.
+    /// As in the study, with everything else that changes an operation.
     pub settings: BTreeMap<String, String>,
     pub nodes: u32,
     pub servers: u32,
@@ -34,20 +34,20 @@ pub struct CellPoint {
     pub arrivals: OperationArrivals,
     pub records: f64,
     pub record_bytes: f64,
-    /// Of all servers together, as are the cores.
+    /// For all servers together, as are the cores.
     pub memory_bytes: f64,
     pub cores: Option<u32>,
-    /// The study's name of its storage.
+    /// The name of its storage configuration in the study.
     pub storage: String,
     /// The volumes of all servers.
     pub volumes: Vec<VolumeSpec>,
     /// Devices of the same name are one device, which the volumes share: those of a pool.
     pub shares_devices: bool,
-    /// Operations that fill a cache device before anything is measured; as many as it takes when absent.
+    /// Operations that fill a cache device before anything is measured; as many as needed when absent.
     pub filled_by: Option<f64>,
-    /// The unmodelled part, for a storage that can't be simulated.
+    /// The unmodelled part, for a storage configuration that can't be simulated.
     pub not_modelled: Option<String>,
-    /// The part that an answer about it leaves out, a sentence.
+    /// A sentence about what an answer about it leaves out.
     pub assumed: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl CellPoint {
         self.records * self.record_bytes
     }
 
-    /// Data for each byte of memory.
+    /// Bytes of data per byte of memory.
     pub fn data_to_memory(&self) -> f64 {
         self.data_bytes() / self.memory_bytes.max(1.0)
     }
@@ -66,7 +66,7 @@ impl CellPoint {
         (SPACE_AMPLIFICATION * self.data_bytes()).clamp(1.0, 1e18) as u64
     }
 
-    /// `cached` of the reads that clients wait for are answered by a cache device.
+    /// A cache device answers the share `cached` of the reads that clients wait for.
     pub(crate) fn scenario<'a>(
         &'a self,
         demand: &'a MixDemand,
@@ -92,15 +92,15 @@ impl CellPoint {
 
 const SPACE_AMPLIFICATION: f64 = 1.2;
 const SEED: u64 = 24;
-/// So many measured operations make a percentile of a hundredth that is known within some ten percent.
+/// With this many measured operations, a p99 is known within some ten percent.
 pub const OPERATIONS: usize = 6_000;
 
-/// A figure over the repetitions of a cell.
+/// A value over the repetitions of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CellMetric {
     /// The geometric mean.
     pub value: f64,
-    /// The standard deviation of the logarithm of one repetition; absent where there is one.
+    /// The standard deviation of the logarithm of one repetition; absent with a single repetition.
     pub spread: Option<f64>,
 }
 
@@ -124,7 +124,7 @@ pub struct CellMetrics {
     pub p99_us: CellMetric,
 }
 
-/// A cell that was measured, all its repetitions together.
+/// A measured cell, with all its repetitions together.
 #[derive(Debug)]
 pub struct MeasuredCell {
     pub point: CellPoint,
@@ -132,20 +132,20 @@ pub struct MeasuredCell {
     /// Measured operations of all repetitions.
     pub operations: f64,
     pub figures: CellMetrics,
-    /// Of the busiest device, 0 to 1.
+    /// For the busiest device, 0 to 1.
     pub device_busy: f64,
     pub demand: MixDemand,
-    /// Reads of devices by all operations together, the background's included.
+    /// Device reads by all operations together, including background work.
     pub all_reads: f64,
-    /// How many of the modelled cores ran at a time while it was measured: as many CPUs of the host as it was due.
+    /// How many of the modelled cores ran at a time during the measurement: the number of host CPUs that it was due.
     pub cores_at_once: Option<u32>,
-    /// Of the reads that its clients waited for, the share that a cache device answered, 0 to 1.
+    /// The share of the reads that its clients waited for which a cache device answered, 0 to 1.
     pub cached: f64,
-    /// The cell simulated with its own demand: made once, since it is asked for often.
+    /// The cell simulated with its own demand; computed once, since it is often needed.
     own: OnceLock<Result<SimulationOutcome, PredictionRefusal>>,
 }
 
-/// A repetition as far as it matters here: each figure for one operation.
+/// The relevant part of a repetition: each value per operation.
 #[derive(Clone, Debug)]
 struct RawRepetition {
     operations: f64,
@@ -155,7 +155,7 @@ struct RawRepetition {
     classes: Vec<(String, f64, f64)>,
     cpu_us: f64,
     reads: f64,
-    /// Those that a cache device answered alone.
+    /// Reads that a cache device answered alone.
     cached_reads: f64,
     read_bytes: f64,
     writes: f64,
@@ -167,19 +167,18 @@ struct RawRepetition {
 }
 
 impl MeasuredCell {
-    /// A cell from the records of its repetitions; those that failed are left out, and those that were disturbed by
-    /// hand where others were not.
+    /// A cell from the records of its repetitions. Failed ones are left out, and so are those that were disturbed by
+    /// hand if others were not.
     ///
     /// # Errors
-    /// When none of them has figures, they are not [sound](soundness) to learn from, or one has figures that no run
-    /// has.
+    /// When none of them has metrics, they are not [sound](soundness) enough to use, or one has impossible metrics.
     pub fn new(
         point: CellPoint,
         records: &[&RunRecord],
         block_bytes: Option<f64>,
     ) -> Result<MeasuredCell, PredictionRefusal> {
         let fronts = layers::cache_devices(&point.volumes);
-        // Behind a cache it is what was asked of the volumes already.
+        // Behind a cache, these are already the requests to the volumes.
         let fan = if fronts.is_empty() {
             FanOut::from_volumes(&point.volumes)
         } else {
@@ -215,7 +214,7 @@ impl MeasuredCell {
             device_busy: mean(|raw| raw.busy),
             all_reads: mean(|raw| raw.reads),
             cores_at_once: raws[0].due_cpus.map(|cpus| {
-                // Slow motion may be rounded to what fits by a hair.
+                // Slow motion may be slightly rounded.
                 ((cpus - 0.01).ceil().clamp(1.0, 4096.0) as u32).saturating_mul(point.servers.max(1))
             }),
             demand,
@@ -227,7 +226,7 @@ impl MeasuredCell {
     /// The cell simulated with its own demand on its own storage.
     ///
     /// # Errors
-    /// When its storage can't be simulated.
+    /// When its storage configuration can't be simulated.
     pub fn simulated(&self) -> Result<&SimulationOutcome, PredictionRefusal> {
         let simulate = || match &self.point.not_modelled {
             Some(layer) => Err(PredictionRefusal::Layer { what: layer.clone() }),
@@ -240,12 +239,12 @@ impl MeasuredCell {
     }
 }
 
-/// The repetitions of a cell that something can be learnt from.
+/// The usable repetitions of a cell.
 fn sound<'a>(records: &[&'a RunRecord]) -> Result<Vec<&'a RunRecord>, PredictionRefusal> {
     soundness::select_sound(records).map_err(|unsound| PredictionRefusal::Unsound { unsound })
 }
 
-/// The mean length of the reads of cells that only read: what the system reads at once. `None` where no cell does.
+/// The mean read length of cells that only read: the system's read size. `None` if there is no such cell.
 pub fn read_bytes_of(records: &[&RunRecord]) -> Option<f64> {
     let lengths: Vec<f64> = records
         .iter()
@@ -267,7 +266,7 @@ fn reads(operation: &str) -> bool {
 }
 
 impl RawRepetition {
-    /// The requests to the volumes, where the figures are those of devices.
+    /// The requests to the volumes, if the values are those of devices.
     fn seen_by_devices(self, fan: FanOut) -> RawRepetition {
         RawRepetition {
             writes: self.writes / fan.copies,
@@ -277,7 +276,7 @@ impl RawRepetition {
         }
     }
 
-    /// `fronts` are the names of cache devices: their requests are the cache's own, and not what the system asked for.
+    /// `fronts` are the names of cache devices: their requests are the cache's own, and not the system's.
     fn from_record(record: &RunRecord, fronts: &[&str]) -> Result<RawRepetition, PredictionRefusal> {
         let refused =
             |problem: String| PredictionRefusal::Record { what: format!("{}: {problem}", record.cell.id) };
@@ -290,7 +289,7 @@ impl RawRepetition {
             return Err(refused("it has no measured operations".to_owned()));
         }
         let each = |count: u64| count as f64 / measured.operations as f64;
-        // A cache makes requests of its own, so the devices' counts are not what the system asked for.
+        // A cache makes its own requests, so the devices' counts are not the system's requests.
         let asked = match fronts.is_empty() {
             true => VolumeDemand::from_devices(record),
             false => VolumeDemand::from_volumes(record, fronts)?,
@@ -329,7 +328,7 @@ impl RawRepetition {
             busy,
             due_cpus: record.cpu.as_ref().map(|cpu| cpu.due_cpus),
         };
-        // A record is a file that anybody may have written. Not a number is in no range either.
+        // A record is a file that anyone may have written. NaN is in no range either.
         let bounded = |value: f64, most: f64| (0.0..=most).contains(&value);
         let sound = bounded(raw.throughput_per_s, 1e12)
             && raw.throughput_per_s > 0.0
@@ -349,9 +348,9 @@ impl RawRepetition {
     }
 }
 
-/// Flushes for each write, times the writes in flight, from which on writes are taken to wait for them.
+/// Above this number of flushes per write, times the writes in flight, writes are assumed to wait for them.
 const COMMITS: f64 = 0.4;
-/// Requests of the background that nothing else is known of.
+/// The assumed size of background requests about which nothing else is known.
 const BACKGROUND_READ_BYTES: f64 = 131_072.0;
 
 fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -> MixDemand {
@@ -372,7 +371,7 @@ fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -
     let flushes = mean(|raw| raw.flushes);
     let each_bytes = if all_reads > 0.0 { read_bytes / all_reads } else { 4096.0 };
     let by_system = mean(|raw| raw.compaction_read_bytes.unwrap_or(f64::INFINITY));
-    // Reads longer than the clients' are the background's, unless nobody writes.
+    // Longer reads than the clients' come from background work, unless there are no writes.
     let (reads_waited_for, background_reads, waited_bytes) = match writing > 0.0 {
         false => (all_reads, 0.0, each_bytes),
         true => {
@@ -384,7 +383,7 @@ fn demand(raws: &[RawRepetition], point: &CellPoint, block_bytes: Option<f64>) -
         }
     };
     let reading: f64 = classes.iter().filter(|(name, _)| reads(name)).map(|(_, class)| class.0).sum();
-    // A group commit serves at most those that are writing at the time: rate times latency (Little's law). The median,
+    // A group commit serves at most the writes in progress at that time: rate times latency (Little's law). The median,
     // since stalls make few writes very long.
     let under_way: f64 = classes
         .iter()

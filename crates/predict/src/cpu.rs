@@ -1,20 +1,20 @@
-//! CPU time of an operation: what every one takes, what a read of a device and a write add, and what the system spends
-//! however little it does.
+//! The CPU time of an operation: a base, additions for a device read and a write, and the system's own use even when
+//! idle.
 
 use crate::cell::MeasuredCell;
 
 /// Rounds of the fit: each parameter in turn, none below zero.
 const ROUNDS: usize = 400;
-/// The CPU share of an idle system: timers, statistics. Of its cores' time, no more than this.
+/// The maximum CPU share of an idle system, for timers and statistics, relative to its cores' time.
 const MAX_IDLE_SHARE: f64 = 0.05;
 
-/// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second beside
-/// them.
+/// `each_us + read_us x reads + write_us x writes` for an operation; `idle_us_per_s` is spent in each second in
+/// addition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CpuTime {
     pub each_us: f64,
     pub read_us: f64,
-    /// A write's CPU time beyond another operation's, background work included.
+    /// The additional CPU time of a write, background work included.
     pub write_us: f64,
     pub idle_us_per_s: f64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct CpuTime {
 const TERMS: usize = 4;
 const IDLE: usize = 3;
 
-/// A measured cell as the fit sees it.
+/// A measured cell in the form for the fit.
 #[derive(Clone, Copy, Debug)]
 struct FitRow {
     terms: [f64; TERMS],
@@ -32,8 +32,8 @@ struct FitRow {
 }
 
 impl CpuTime {
-    /// From cells of one system, regardless of their mix and distribution, each with its weight. `None` where no CPU
-    /// time was measured.
+    /// From cells of one system, whatever their mix and distribution, each with its weight. `None` if no CPU time was
+    /// measured.
     pub(crate) fn fit<'a>(cells: impl Iterator<Item = (&'a MeasuredCell, f64)>) -> Option<CpuTime> {
         let mut cores = 0u32;
         let rows: Vec<FitRow> = cells
@@ -53,15 +53,15 @@ impl CpuTime {
         fit(&rows, MAX_IDLE_SHARE * 1e6 * f64::from(cores.max(1)))
     }
 
-    /// Of an operation with so many reads of devices, and so many writes (0 or 1, or the share of operations that
+    /// For an operation with this many device reads and this many writes (0 or 1, or the share of operations that
     /// write).
     pub(crate) fn estimate(&self, reads: f64, writes: f64) -> f64 {
         self.each_us + self.read_us * reads + self.write_us * writes
     }
 }
 
-/// Several cells of one system tell what a read adds to the CPU time of an operation, so that kinds that read get more
-/// of it.
+/// Several cells of one system show how much CPU time a read adds to an operation, so that reading kinds get more of
+/// it.
 pub fn divide_cpu_time(cells: &mut [MeasuredCell]) {
     let times: Vec<Option<CpuTime>> = cells
         .iter()
@@ -93,7 +93,7 @@ fn fit(rows: &[FitRow], most_idle_us: f64) -> Option<CpuTime> {
     if rows.is_empty() {
         return None;
     }
-    // One cell tells one figure: the time of an operation as it is.
+    // A single cell gives a single value: the time of an operation.
     let smallest = rows.iter().map(|row| row.cpu_us).fold(f64::INFINITY, f64::min);
     let mut found = [smallest, 0.0, 0.0, 0.0];
     let is_varied = |term: usize| {
@@ -102,7 +102,7 @@ fn fit(rows: &[FitRow], most_idle_us: f64) -> Option<CpuTime> {
             values().fold((f64::INFINITY, 0.0f64), |(low, high), one| (low.min(one), high.max(one)));
         term == 0 || high > 1.1 * low + 1e-12
     };
-    // Two cells can't tell four figures apart: what is spent when idle is taken for the least likely.
+    // Two cells can't separate four values: idle use is considered the least likely.
     let term_count = rows.len().min(TERMS);
     let free: Vec<usize> = (0..TERMS).filter(|&term| is_varied(term)).take(term_count).collect();
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! An operation's demands on the machine, independent of the storage: the portable part of a measurement.
+//! An operation's demands on the machine, independent of the storage configuration: the portable part of a measurement.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,20 +16,20 @@ pub struct MixDemand {
 /// One kind of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationClass {
-    /// As in records: `read`, `update`.
+    /// Its name in records: `read`, `update`.
     pub name: String,
-    /// Of all operations, 0 to 1.
+    /// The share of all operations, 0 to 1.
     pub share: f64,
-    /// CPU time of one core, in modelled microseconds, that of background work included.
+    /// CPU time of one core in modelled microseconds, background work included.
     pub cpu_us: f64,
-    /// Reads of devices that follow one another: each waits for the one before.
+    /// Consecutive device reads: each waits for the previous one.
     pub reads: f64,
     pub read_bytes: f64,
-    /// The reads of all its operations follow one another on the device; else they are anywhere.
+    /// Whether the reads of all its operations follow one another on the device; otherwise they are anywhere.
     pub is_sequential: bool,
     /// Whether it changes data, and so leaves work for the background.
     pub writes: bool,
-    /// Whether it is answered only after a flush, which it shares with all that wait at that time.
+    /// Whether it is answered only after a flush, which it shares with all operations waiting at that time.
     pub commits: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct BackgroundDemand {
     pub read_request_bytes: f64,
     pub write_bytes: f64,
     pub write_request_bytes: f64,
-    /// Flushes that nobody waits for.
+    /// Flushes that no operation waits for.
     pub flushes: f64,
 }
 

@@ -1,5 +1,5 @@
-//! The devices of a storage in virtual time: the same models that pace a running program, put together as its layers
-//! put them.
+//! The devices of a storage configuration in virtual time: the same models that pace a running program, arranged like
+//! its layers.
 
 mod device;
 mod front;
@@ -22,17 +22,17 @@ use tree::{DevicePart, FoundDevices, NetworkTree};
 
 /// Every medium addresses blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
-/// As many devices as a study takes in one storage.
+/// The maximum number of devices in one storage configuration of a study.
 pub const MAX_DEVICES: usize = 64;
 
-/// A request as a volume gets it.
+/// A request in the form that a volume gets.
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeRequest {
     pub operation: ModelOperation,
-    /// Within the volume; what goes beyond its end begins at its start again.
+    /// Within the volume; requests beyond its end wrap around to its start.
     pub offset_bytes: u64,
     pub length_bytes: u64,
-    /// Of a read: how likely a cache device in front of the volume holds all of it, 0 to 1.
+    /// For a read: the probability that a cache device in front of the volume holds all of it, 0 to 1.
     pub cached: f64,
 }
 
@@ -42,10 +42,10 @@ impl VolumeRequest {
     }
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinishedDeviceRequest {
-    /// The tag that `submit` got.
+    /// The tag given to `submit`.
     pub tag: u64,
     pub at_ns: u64,
     /// The part of its time that it spent on a link.
@@ -58,23 +58,24 @@ pub struct NetworkSetup<'a> {
     pub volumes: &'a [VolumeSpec],
     /// Devices of the same name are one device, which these volumes share: those of a pool.
     pub shares_devices: bool,
-    /// Where nothing writes, what flash went through before does not matter, and is not gone through again.
+    /// If nothing writes, the earlier history of flash does not matter, and is not simulated.
     pub writes: bool,
-    /// How many times faster each device is than its medium, 1 for what the catalogue says.
+    /// How many times faster each device is than its medium, 1 for the catalogue's speed.
     pub speed: f64,
     /// The used part of each volume.
     pub span_bytes: u64,
-    /// Sets what differs between equal devices.
+    /// Determines the differences between equal devices.
     pub seed: u64,
 }
 
-/// The volumes of a storage: devices, striped or mirrored, perhaps with a cache in front, perhaps behind a link.
+/// The volumes of a storage configuration: devices, striped or mirrored, perhaps with a cache in front, perhaps behind
+/// a link.
 pub struct DeviceNetwork {
     volumes: Vec<NetworkVolume>,
     devices: Vec<SimulatedDevice>,
     span_bytes: u64,
     random: Pcg64Mcg,
-    /// Requests in flight by their place, and the places that are free.
+    /// Requests in flight by place, and the free places.
     flights: Vec<InFlightRequest>,
     free: Vec<usize>,
     finished: Vec<FinishedRequest>,
@@ -86,26 +87,26 @@ struct NetworkVolume {
     front: Option<FrontCache>,
     link: Option<LinkModel>,
     capacity_bytes: u64,
-    /// Where on shared devices it begins.
+    /// Its start on shared devices.
     base_bytes: u64,
-    /// How many directories it is shown as: a system that fills directories alike has so many shares of its data here.
+    /// Its number of directories: a system that fills directories evenly puts this many shares of its data here.
     directories: u32,
 }
 
-/// The next step when all parts of a request are done.
+/// The next step after all parts of a request are complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RequestContinuation {
     #[default]
     Answer,
-    /// The answer, and the cache takes in what was read.
+    /// The answer, and the cache takes in the data read.
     Fill,
     /// The answer, and perhaps dirty blocks are written back.
     WriteBack,
-    /// The flush is to be entered in the cache's journal first.
+    /// The cache's journal must record the flush first.
     Journal,
-    /// Nobody waits.
+    /// Nothing follows.
     Nothing,
-    /// The steps of a batch that is written back.
+    /// The steps of writing a batch back.
     BatchRead,
     BatchWritten,
     BatchFlushed,
@@ -120,7 +121,7 @@ struct InFlightRequest {
     length_bytes: u64,
     reads: bool,
     network_ns: u64,
-    /// To be durable when it is done.
+    /// Must be durable when it completes.
     fua: bool,
     then: RequestContinuation,
 }
@@ -134,7 +135,7 @@ impl DeviceNetwork {
         let mut found = FoundDevices::new(setup.writes, setup.speed, setup.seed, setup.shares_devices);
         let mut volumes = Vec::new();
         for spec in setup.volumes {
-            // A link and then a cache can only be outermost: further in, `NetworkTree` refuses them.
+            // A link followed by a cache can only be outermost: further in, `NetworkTree` refuses them.
             let (node, link) = match &spec.root {
                 StackNode::Link { bandwidth_mb_s, latency_us, member } => {
                     let sound = (0.001..=1e6).contains(bandwidth_mb_s) && (0.0..=60e6).contains(latency_us);
@@ -168,7 +169,7 @@ impl DeviceNetwork {
             if least < 16 * BLOCK_BYTES {
                 return Err(PredictionRefusal::Layer { what: format!("{}, which has no room", spec.name) });
             }
-            // Volumes on the same devices lie one behind the other.
+            // Volumes on the same devices follow one another.
             let before = if setup.shares_devices { volumes.len() as u64 } else { 0 };
             volumes.push(NetworkVolume {
                 tree,
@@ -185,7 +186,7 @@ impl DeviceNetwork {
         Ok(DeviceNetwork::with(volumes, found.devices, setup.span_bytes, setup.seed))
     }
 
-    /// Devices with models of the caller's, each a volume.
+    /// Devices with the caller's models, each a volume.
     ///
     /// # Panics
     /// Without a model.
@@ -230,13 +231,13 @@ impl DeviceNetwork {
         self.volumes[volume].capacity_bytes
     }
 
-    /// The share of the data that is in a volume, 0 to 1: directories are filled alike.
+    /// The share of the data in a volume, 0 to 1: directories fill evenly.
     pub fn share(&self, volume: usize) -> f64 {
         let all: u32 = self.volumes.iter().map(|one| one.directories).sum();
         f64::from(self.volumes[volume].directories) / f64::from(all.max(1))
     }
 
-    /// The volume that a record is in: `draw` is from 0 to 1.
+    /// The volume of a record: `draw` is from 0 to 1.
     pub fn volume_at(&self, draw: f64) -> usize {
         let mut left = draw;
         for volume in 0..self.volumes.len() {
@@ -248,7 +249,7 @@ impl DeviceNetwork {
         self.volumes.len() - 1
     }
 
-    /// How many more dirty blocks write-back caches have room for; `None` without such a cache.
+    /// How many more dirty blocks fit into write-back caches; `None` without such a cache.
     pub fn dirty_room_blocks(&self) -> Option<u64> {
         let fronts = self.volumes.iter().filter_map(|volume| volume.front.as_ref());
         let rooms = fronts.filter(|front| front.writes_back()).map(FrontCache::room_blocks);
@@ -265,7 +266,7 @@ impl DeviceNetwork {
                 if request.operation == ModelOperation::Write { request.length_bytes } else { 0 };
             arrives_ns = link.send(LinkDirection::ToTarget, data_bytes, ModelTime::from_ns(now_ns)).as_ns();
         }
-        // A model's clock never goes back: what is on its way there is submitted now, and its way is added to the
+        // A model's clock never goes back: a request in transit is submitted now, and its transit time is added to the
         // answer.
         let network_ns = arrives_ns - now_ns;
         let length_bytes = request.length_bytes.clamp(BLOCK_BYTES, one.capacity_bytes / 2);
@@ -280,7 +281,7 @@ impl DeviceNetwork {
         self.fly(flight, request.operation, now_ns);
     }
 
-    /// Which devices a request goes to, and what follows.
+    /// Determines the devices of a request, and what follows.
     fn route(
         &mut self,
         volume: usize,
@@ -329,8 +330,8 @@ impl DeviceNetwork {
                 }
                 RequestContinuation::WriteBack
             }
-            // Through to the slow devices. Its cached blocks are changed too, but blocks that a log or a table is
-            // written to rarely are cached.
+            // Through to the slow devices. Its cached blocks change too, but the blocks that a log or a table writes to
+            // are rarely cached.
             _ => {
                 tree.split(operation, offset_bytes, length_bytes, devices, parts);
                 RequestContinuation::Answer
@@ -357,12 +358,12 @@ impl DeviceNetwork {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_ns(&self) -> Option<u64> {
         self.devices.iter().filter_map(|device| device.next_ns).min()
     }
 
-    /// Carries every device on to `now_ns`, and appends what is done.
+    /// Advances every device to `now_ns`, and appends the completed requests.
     pub fn take(&mut self, now_ns: u64, done: &mut Vec<FinishedDeviceRequest>) {
         for place in 0..self.devices.len() {
             let device = &mut self.devices[place];
@@ -384,7 +385,7 @@ impl DeviceNetwork {
         }
     }
 
-    /// All parts of a request are done.
+    /// All parts of a request are complete.
     fn landed(&mut self, flight: InFlightRequest, now_ns: u64, done: &mut Vec<FinishedDeviceRequest>) {
         let InFlightRequest { volume, length_bytes, then, .. } = flight;
         match then {
@@ -401,13 +402,13 @@ impl DeviceNetwork {
                 self.answer(flight, now_ns, done);
                 self.write_back(volume, now_ns);
             }
-            // The flush is answered when the journal of the cache knows of it.
+            // The flush is answered once the cache's journal has recorded it.
             RequestContinuation::Journal => {
                 let entry = InFlightRequest { fua: true, then: RequestContinuation::Answer, ..flight };
                 self.write_to_front(entry, BLOCK_BYTES, now_ns);
             }
             RequestContinuation::Nothing => {}
-            // From here on as the cache does it: what was written back must be durable before the front forgets it.
+            // From here on like the cache itself: written-back data must be durable before the front forgets it.
             RequestContinuation::BatchRead => {
                 self.parts.clear();
                 let NetworkVolume { tree, front, capacity_bytes, .. } = &self.volumes[volume];
@@ -444,7 +445,7 @@ impl DeviceNetwork {
                 if let Some(front) = &mut self.volumes[volume].front {
                     front.end_batch();
                 }
-                // The next batch, if there is still too much that is dirty.
+                // The next batch, if there are still too many dirty blocks.
                 self.write_back(volume, now_ns);
             }
         }
@@ -489,12 +490,12 @@ impl DeviceNetwork {
         self.fly(flight, ModelOperation::Read, now_ns);
     }
 
-    /// Forgets how busy the devices have been until now.
+    /// Resets the devices' utilisation.
     pub fn restart(&mut self, now_ns: u64) {
         self.devices.iter_mut().for_each(|device| device.restart(now_ns));
     }
 
-    /// Of each device since then: the share of the time in which it had a request, and the mean number of them.
+    /// For each device since then: the share of the time in which it had a request, and the mean number of requests.
     pub fn usage(&mut self, since_ns: u64, now_ns: u64) -> Vec<(f64, f64)> {
         let span_ns = now_ns.saturating_sub(since_ns).max(1) as f64;
         self.devices.iter_mut().map(|device| device.usage(span_ns, now_ns)).collect()

@@ -1,4 +1,5 @@
-//! What the layers of a storage make of the requests to its volumes, and how a record tells what was asked of these.
+//! How the layers of a storage configuration change the requests to its volumes, and how a record shows the original
+//! ones.
 
 use underlay_record::{LayerActivity, RunRecord};
 use underlay_storage::stack::{StackNode, VolumeSpec};
@@ -27,11 +28,11 @@ pub(crate) fn cache_devices(volumes: &[VolumeSpec]) -> Vec<&str> {
     names
 }
 
-/// What the system asked of its volumes, over a measured window.
+/// The system's requests to its volumes over a measured window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VolumeDemand {
     pub reads: u64,
-    /// Those that no device behind a cache had a part in.
+    /// Reads without any part on a device behind a cache.
     pub cached_reads: u64,
     pub read_bytes: u64,
     pub writes: u64,
@@ -40,7 +41,7 @@ pub(crate) struct VolumeDemand {
 }
 
 impl VolumeDemand {
-    /// Where every request is a device's, or one each of several.
+    /// For layouts in which every request is one of a device, or one each of several.
     pub(crate) fn from_devices(record: &RunRecord) -> VolumeDemand {
         let sum = |count_of: fn(&underlay_record::DeviceTotals) -> u64| {
             record.devices.iter().fold(0u64, |sum, device| sum.saturating_add(count_of(&device.totals)))
@@ -55,8 +56,8 @@ impl VolumeDemand {
         }
     }
 
-    /// Where caches make requests of their own: the volumes' own account has how many there were, and the caches how
-    /// many blocks.
+    /// For caches that make their own requests: the volumes' counters have the number of requests, and the caches the
+    /// number of blocks.
     ///
     /// # Errors
     /// When the record has neither.
@@ -102,9 +103,9 @@ impl VolumeDemand {
 /// How many device requests one volume request makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FanOut {
-    /// Of a write: as many as there are copies.
+    /// For a write: the number of copies.
     pub copies: f64,
-    /// Of a flush: each device gets it.
+    /// For a flush: each device gets it.
     pub flushed: f64,
 }
 

@@ -1,8 +1,7 @@
-//! Measured cells in, answers for cells that were not measured out: in virtual time, by the same models that pace
-//! devices.
+//! Predicts unmeasured cells from measured ones, in virtual time, with the same models that pace devices.
 //!
-//! It knows records and media. It starts nothing, reads no file and no clock, and the same question has the same
-//! answer.
+//! Its inputs are records and media. It starts nothing and reads no files and no clock, and the same question always
+//! has the same answer.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 

@@ -1,4 +1,4 @@
-//! A simulation's outcome, and where an operation's time went.
+//! A simulation's outcome, and the breakdown of an operation's time.
 
 mod latencies;
 
@@ -7,22 +7,22 @@ use underlay_record::TimeShares;
 pub use latencies::OperationLatencies;
 pub(crate) use latencies::OperationLatency;
 
-/// Where the time of an operation went, in nanoseconds.
+/// The breakdown of an operation's time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TimeParts {
-    /// The devices' time had they been idle.
+    /// The devices' time if they had been idle.
     pub service_ns: f64,
     /// Their time beyond that, and writers' waits for background work.
     pub queue_ns: f64,
     pub network_ns: f64,
     pub cpu_ns: f64,
     pub cpu_wait_ns: f64,
-    /// Until a client was free; only where operations arrive by themselves.
+    /// The wait for a free client; only where operations arrive independently.
     pub client_ns: f64,
 }
 
 impl TimeParts {
-    /// A request that took `all_ns`, and `idle_ns` on an idle storage.
+    /// A request that took `all_ns`, and `idle_ns` on idle storage.
     pub(crate) fn add_device(&mut self, all_ns: f64, network_ns: f64, idle_ns: f64) {
         let at_device_ns = (all_ns - network_ns).max(0.0);
         let service_ns = at_device_ns.min(idle_ns);
@@ -49,18 +49,19 @@ pub struct SimulationOutcome {
     pub p50_us: f64,
     pub p99_us: f64,
     pub latencies: OperationLatencies,
-    /// Of the busiest device: the share of the time in which it had a request.
+    /// For the busiest device: the share of the time in which it had a request.
     pub device_busy: f64,
     /// The mean number of requests at the busiest device.
     pub device_queue: f64,
-    /// 0 to 1; absent where the number of cores is not known.
+    /// 0 to 1; absent if the number of cores is unknown.
     pub cpu_busy: Option<f64>,
-    /// Operations in flight, on average over the time.
+    /// Operations in flight, as a mean over the time.
     pub inside: f64,
-    /// Operations came faster than they were answered: the figures are of the time until it was given up.
+    /// Operations arrived faster than they were answered: the metrics cover the time until the simulation was
+    /// abandoned.
     pub is_saturated: bool,
-    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes go at the pace of the
-    /// devices behind it.
+    /// A write-back cache takes in more than it writes back: seconds until it is full, and writes proceed at the pace
+    /// of the devices behind it.
     pub cache_full_s: Option<f64>,
     pub of_mean: TimeShares,
     pub of_p50: TimeShares,
@@ -84,7 +85,7 @@ impl SimulationOutcome {
             reads_us: one.reads_ns / 1e3,
         };
         let latencies = OperationLatencies::new(finished.iter().map(latency).collect());
-        // The parts of an operation at a percentile are the mean over its neighbours.
+        // The breakdown of an operation at a percentile is the mean over its neighbours.
         let around = |share: f64, width: f64| {
             let index_at = |share: f64| ((count as f64) * share.clamp(0.0, 1.0)) as usize;
             let (from, to) = (

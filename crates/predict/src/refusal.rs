@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use underlay_record::UnsoundReason;
 
-/// A question that the measured cells say nothing about. Each says what would have to be measured.
+/// A question that the measured cells can't answer. Each case names the missing measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 pub enum PredictionRefusal {

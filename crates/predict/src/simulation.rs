@@ -1,8 +1,8 @@
 //! A queueing network in virtual time: clients, cores, and the devices' own models.
 //!
-//! An operation takes turns of CPU time and reads of devices, one after the other; one that commits then waits for a
-//! flush, which all share that wait at the time. The background work of writes goes to the same devices. The cores are
-//! one queue with as many servers. Clients are a closed population, or operations arrive by themselves and wait for a
+//! An operation alternates CPU time and device reads, one after the other. An operation that commits then waits for a
+//! flush, shared by all that wait at that time. The background work of writes goes to the same devices. The cores are
+//! one queue with as many servers. Clients are a closed population, or operations arrive independently and wait for a
 //! free client.
 
 mod background;
@@ -28,19 +28,19 @@ use check::check;
 use cores::CoreQueue;
 use idle::idle_times;
 
-/// Events after which a simulation that gets nowhere is given up.
+/// Events after which a simulation without progress is abandoned.
 const MAX_STEPS: u64 = 10_000_000;
-/// A queue that grows by more than this part of the operations while they are measured has no end.
+/// A queue that grows by more than this part of the operations during the measurement has no end.
 const GROWTH: f64 = 0.03;
 
-/// How operations come.
+/// The arrivals of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OperationArrivals {
-    /// Each client sends its next operation when the last is answered.
+    /// Each client sends its next operation after the answer to the last one.
     Closed,
     /// Evenly at this rate.
     Even { per_s: f64 },
-    /// At this rate, independently of one another.
+    /// At this rate, independently of each other.
     Poisson { per_s: f64 },
 }
 
@@ -51,16 +51,16 @@ pub struct SimulationScenario<'a> {
     pub volumes: &'a [VolumeSpec],
     /// Devices of the same name are one device: volumes of a pool.
     pub shares_devices: bool,
-    /// How often a cache device in front of a volume holds what a client reads, 0 to 1.
+    /// How often a cache device in front of a volume holds a client's read, 0 to 1.
     pub cached: f64,
-    /// How much of the storage the data takes; requests go there.
+    /// How much of the storage the data occupies; requests go there.
     pub footprint_bytes: u64,
-    /// How many times faster each device is than its medium: 1 but for "what if".
+    /// How many times faster each device is than its medium: 1 except for "what if".
     pub device_speed: f64,
-    /// Of all machines of the system together; so many that nothing waits when absent.
+    /// For all machines of the system together; enough that nothing waits when absent.
     pub cores: Option<u32>,
-    /// How many run at a time, each that much faster: in slow motion, one CPU of the host stands for many modelled
-    /// cores, and a thread that has it gets all of it. As many as there are cores when absent.
+    /// How many run at a time, each faster by the same factor. In slow motion, one CPU of the host stands for many
+    /// modelled cores, and a thread on it gets all of it. The number of cores when absent.
     pub cores_at_once: Option<u32>,
     pub threads: u32,
     pub arrivals: OperationArrivals,
@@ -77,7 +77,7 @@ enum SimulationEvent {
     Answer(u64, u64),
 }
 
-/// Whose request it is.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestOwner {
     Read(usize),
@@ -120,7 +120,7 @@ impl RequestOwner {
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlightOperation {
     class: usize,
-    /// When it was to start: what it waits for a client counts.
+    /// Its intended start: the wait for a client counts.
     began_ns: u64,
     reads_left: u32,
     slice_ns: f64,
@@ -139,17 +139,17 @@ struct QueueSimulation<'a> {
     operations: Vec<InFlightOperation>,
     free: Vec<usize>,
     cores: CoreQueue,
-    /// How many times faster than a modelled core each that runs is.
+    /// How many times faster than a modelled core each running one is.
     core_speed: f64,
     backlog: BackgroundBacklog,
     /// Operations that wait until the background has caught up.
     stalled: VecDeque<usize>,
-    /// Those of the commit in progress, and those that wait for the next.
+    /// The operations of the commit in progress, and those that wait for the next.
     committing: Vec<usize>,
     to_commit: Vec<usize>,
-    /// Where reads in order go on.
+    /// Where sequential reads continue.
     next_read_bytes: u64,
-    /// When operations were to start that wait for a client.
+    /// The intended starts of operations that wait for a client.
     waiting: VecDeque<u64>,
     idle_clients: u32,
     idle_read_ns: f64,
@@ -158,9 +158,9 @@ struct QueueSimulation<'a> {
     over: usize,
     warmup: usize,
     measured_from_ns: u64,
-    /// Operations that waited for a client then.
+    /// Operations that waited for a client at that time.
     waited_then: usize,
-    /// The room in write-back caches then.
+    /// The room in write-back caches at that time.
     room_then: Option<u64>,
     /// The integral of the operations in flight over the measured time.
     inside: u32,
@@ -171,7 +171,7 @@ struct QueueSimulation<'a> {
 /// Simulates the scenario.
 ///
 /// # Errors
-/// A storage with layers that are not modelled, or a demand that no record has.
+/// A storage configuration with layers that are not modelled, or an impossible demand.
 pub fn simulate(scenario: SimulationScenario<'_>) -> Result<SimulationOutcome, PredictionRefusal> {
     check(&scenario)?;
     let writes = scenario.demand.writing_share() > 0.0;
@@ -188,17 +188,17 @@ pub fn simulate(scenario: SimulationScenario<'_>) -> Result<SimulationOutcome, P
     simulate_on(DeviceNetwork::new(&setup)?, scenario)
 }
 
-/// The same on devices that are there already, idle, in the place of the scenario's volumes.
+/// The same on existing, idle devices, in place of the scenario's volumes.
 ///
 /// # Errors
-/// A demand that no record has.
+/// An impossible demand.
 pub fn simulate_on(
     mut bank: DeviceNetwork,
     scenario: SimulationScenario<'_>,
 ) -> Result<SimulationOutcome, PredictionRefusal> {
-    // Before anything divides by a figure of the scenario.
+    // Before anything divides by a value of the scenario.
     check(&scenario)?;
-    // The bytes of `predict1`: another sequence than the one that devices draw from this seed.
+    // The bytes of `predict1`: a different sequence than the one that devices draw from this seed.
     let mut random = Pcg64Mcg::seed_from_u64(scenario.seed ^ 0x7072_6564_6963_7431);
     let (idle_read_ns, idle_commit_ns, now_ns) = idle_times(&mut bank, &scenario, &mut random);
     let threads = scenario.threads;
@@ -255,7 +255,7 @@ impl QueueSimulation<'_> {
         }
         let mut done: Vec<FinishedDeviceRequest> = Vec::new();
         let enough = self.warmup + self.scenario.operations;
-        // An open queue that only grows says no more with time.
+        // An open queue that only grows gives no further information.
         let most_waiting = self.scenario.operations.max(20 * self.scenario.threads as usize);
         for _ in 0..MAX_STEPS {
             if self.over >= enough || self.waiting.len() > most_waiting {
@@ -379,7 +379,7 @@ impl QueueSimulation<'_> {
         self.proceed(place);
     }
 
-    /// Its CPU time is over: what comes next?
+    /// Its CPU time is over: determines what comes next.
     fn proceed(&mut self, place: usize) {
         let class = &self.scenario.demand.classes[self.operations[place].class];
         self.operations[place].since_ns = self.now_ns;
@@ -427,14 +427,14 @@ impl QueueSimulation<'_> {
         }
     }
 
-    /// One commit is in flight at a time; operations that come meanwhile share the next.
+    /// One commit is in flight at a time; operations that arrive meanwhile share the next.
     fn commit(&mut self) {
         if !self.committing.is_empty() || self.to_commit.is_empty() {
             return;
         }
         std::mem::swap(&mut self.committing, &mut self.to_commit);
         let each = self.scenario.demand.commit_bytes.unwrap_or(0.0);
-        // A log's blocks are written whole, however many operations are in them.
+        // A log's blocks are written in full, however many operations are in them.
         let block_bytes = (each as u64).next_multiple_of(4096).max(4096);
         let offset_bytes = self.backlog.log_offset(block_bytes) % self.bank.capacity_bytes(0).max(1);
         let request = VolumeRequest {
@@ -446,8 +446,8 @@ impl QueueSimulation<'_> {
         self.bank.submit(RequestOwner::CommitWrite.tag(), 0, request, self.now_ns);
     }
 
-    /// Where a record is: systems spread them over their directories and servers by hash or in turn, so any is as
-    /// likely.
+    /// The position of a record: systems spread records over their directories and servers by hash or in turn, so all
+    /// are equally likely.
     fn volume(&mut self) -> usize {
         match self.bank.volumes() {
             1 => 0,
@@ -455,14 +455,14 @@ impl QueueSimulation<'_> {
         }
     }
 
-    /// Where in a volume data is, at random.
+    /// A random position of data in a volume.
     fn place_in(&mut self, volume: usize) -> u64 {
         let share = self.scenario.footprint_bytes as f64 * self.bank.share(volume);
         let range = (share as u64).clamp(1, self.bank.capacity_bytes(volume));
         self.random.random_range(0..range)
     }
 
-    /// Where the next read of those is that go through the data in order.
+    /// The position of the next sequential read.
     fn next_in_order(&mut self, length_bytes: u64) -> u64 {
         let offset = self.next_read_bytes;
         let end = self.scenario.footprint_bytes.min(self.bank.capacity_bytes(0));
@@ -565,14 +565,14 @@ impl QueueSimulation<'_> {
         let span_ns = self.now_ns.saturating_sub(self.measured_from_ns).max(1);
         let usage = self.bank.usage(self.measured_from_ns, self.now_ns);
         let is_cut_short = self.over < self.warmup + self.scenario.operations;
-        // Of a rate that is kept up with, a queue grows by chance alone.
+        // At a sustained rate, a queue grows only by chance.
         let grown = self.waiting.len().saturating_sub(self.waited_then);
         let is_saturated = is_cut_short || grown as f64 > GROWTH * self.scenario.operations as f64;
         let cpu = self.cores.utilisation(span_ns);
         let inside = self.inside_ns as f64 / span_ns as f64;
         let cache_full_s = self.bank.dirty_room_blocks().zip(self.room_then).and_then(|(now, then)| {
             let elapsed = then.saturating_sub(now);
-            // A batch more or less says nothing.
+            // A batch more or less does not matter.
             (elapsed > 256).then(|| now as f64 / elapsed as f64 * span_ns as f64 / 1e9)
         });
         let outcome = SimulationOutcome::new(self.finished, span_ns, &usage, cpu, inside, is_saturated);

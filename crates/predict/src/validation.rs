@@ -1,5 +1,5 @@
-//! How wrong predictions are: every measured cell predicted without those that are like it, beside what people do
-//! today.
+//! The errors of predictions: every measured cell is predicted without similar ones, and compared with today's rules of
+//! thumb.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,21 +22,21 @@ pub struct HeldOut {
     pub p99_us: ComparedMetric,
     /// Why there is no prediction.
     pub refused: Option<String>,
-    /// Throughput of the nearest measured cell: on the storage whose reads a second are nearest, or of the nearest size
-    /// or load.
+    /// Throughput of the nearest measured cell: on the storage configuration with the nearest number of reads a second,
+    /// or of the nearest size or load.
     pub nearest_per_s: Option<f64>,
-    /// Small reads a second of the storage's devices over reads of devices an operation.
+    /// Small reads per second of the storage's devices divided by device reads per operation.
     pub by_iops_per_s: Option<f64>,
 }
 
-/// A measured figure, and the one that was predicted.
+/// A measured value, and the predicted one.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ComparedMetric {
     pub measured: f64,
     pub predicted: Option<EstimatedValue>,
-    /// Predicted over measured, less one.
+    /// Predicted over measured, minus one.
     pub error: Option<f64>,
-    /// Whether the measured figure is within the interval.
+    /// Whether the measured value is within the interval.
     pub is_covered: Option<bool>,
 }
 
@@ -57,13 +57,12 @@ impl ComparedMetric {
     }
 }
 
-/// Every cell predicted with its storage, then with its size, then with its number of threads left out. A kind that
-/// leaves nothing to learn from (one size was measured, say) is passed over.
+/// Every cell predicted without its storage configuration, then without its size, then without its number of threads. A
+/// kind that leaves no cells to learn from (for example, if only one size was measured) is skipped.
 pub fn held_out(calibration: &Calibration) -> Vec<HeldOut> {
     let mut all = Vec::new();
     for kind in LeftOut::ALL {
-        // Cells that leave out the same others share the calibration, and with it the errors that its intervals are
-        // from.
+        // Cells that leave out the same others share the calibration, and with it the errors for its intervals.
         let mut calibrations: Vec<(&CellPoint, Calibration)> = Vec::new();
         for cell in calibration.cells() {
             let point = &cell.point;
@@ -106,7 +105,7 @@ fn is_same_question(a: &CellPoint, b: &CellPoint) -> bool {
     a.system == b.system && a.settings == b.settings && a.mix == b.mix && a.distribution == b.distribution
 }
 
-/// Small reads a second of all devices.
+/// Small reads per second of all devices.
 fn storage_iops(point: &CellPoint) -> f64 {
     let mut devices: Vec<_> = point.volumes.iter().flat_map(|volume| volume.devices()).collect();
     if point.shares_devices {
@@ -120,7 +119,8 @@ fn storage_iops(point: &CellPoint) -> f64 {
 fn nearest<'a>(others: &'a Calibration, point: &CellPoint) -> Option<&'a MeasuredCell> {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().abs();
     let distance = |cell: &MeasuredCell| {
-        // Another size or load on the same storage is nearer than any other storage of the same size.
+        // A different size or load on the same storage configuration is nearer than any other storage configuration of
+        // the same size.
         let storage = if cell.point.volumes == point.volumes {
             0.0
         } else {

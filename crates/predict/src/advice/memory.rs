@@ -1,6 +1,6 @@
 //! Memory or devices: how often memory answers, and when a byte of it is worth its price.
 //!
-//! The five-minute rule (Gray and Putzolu 1987; Gray and Graefe 1997): a page belongs in memory if it is asked for more
+//! The five-minute rule (Gray and Putzolu 1987; Gray and Graefe 1997): a page belongs in memory if it is requested more
 //! often than once in `(price of a device / its reads per second) / (price of the memory that the page takes)`.
 
 use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::cell::CellPoint;
 use crate::refusal::PredictionRefusal;
 use crate::simulation::OperationArrivals;
 
-/// Memory sizes that are asked about, as shares of the data.
+/// The memory sizes to answer for, as shares of the data.
 const SHARES: [f64; 9] =
     [1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 3.0 / 16.0, 1.0 / 4.0, 3.0 / 8.0, 1.0 / 2.0, 3.0 / 4.0, 1.0];
 
@@ -29,27 +29,27 @@ pub struct MemorySize {
     /// The share of operations that memory answers, by the curve.
     pub hit_ratio: f64,
     pub reads_per_operation: f64,
-    /// The throughput of the question's storage with it; absent outside the measured range.
+    /// The throughput of the question's storage configuration with it; absent outside the measured range.
     pub throughput_per_s: Option<EstimatedValue>,
     pub p99_us: Option<EstimatedValue>,
     /// The price of the memory together with the devices for its misses at the rate.
     pub usd: f64,
     /// The part of `usd` that is three years' rent of devices.
     pub rent_usd: f64,
-    /// How many devices its misses need at the rate.
+    /// How many devices its misses need at this rate.
     pub devices: f64,
 }
 
-/// When a page belongs in memory and not on a medium.
+/// When a page belongs in memory rather than on a medium.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BreakEven {
     pub medium: String,
-    /// For each read a second that it can do; three years' rent where it is rented.
+    /// The price per read per second of the medium; three years' rent where it is rented.
     pub usd_per_read_per_s: f64,
     pub is_rented: bool,
-    /// A page that is asked for more often than once in so many seconds.
+    /// A page belongs in memory if it is requested more often than once in this many seconds.
     pub interval_s: f64,
-    /// The price of memory at which one page that is asked for as often as the average one is as well off in memory.
+    /// The memory price at which memory and medium cost the same for a page with the average request rate.
     pub usd_per_gib_at_average: f64,
 }
 
@@ -59,7 +59,7 @@ pub struct MemoryAdvice {
     pub data_bytes: f64,
     pub rate_per_s: f64,
     pub usd_per_gib: f64,
-    /// When and where that price was taken.
+    /// When and where this price was found.
     pub price_source: String,
     /// The part of the memory that caches data.
     pub useful_share: f64,
@@ -77,16 +77,16 @@ pub struct MemoryGoal<'a> {
     pub rate_per_s: f64,
     pub data_scale: f64,
     pub usd_per_gib: f64,
-    /// When and where that price was taken, in words.
+    /// When and where this price was found, in words.
     pub price_source: String,
     /// The medium that misses go to.
     pub medium: &'a CatalogueMedium,
 }
 
-/// Says what each size of memory gives.
+/// Describes the effect of each memory size.
 ///
 /// # Errors
-/// When nothing was measured of the system and mix, or its distribution has no curve.
+/// When nothing was measured for the system and mix, or its distribution has no curve.
 pub fn advise(
     calibration: &Calibration,
     wanted: &MemoryGoal<'_>,
@@ -100,7 +100,7 @@ pub fn advise(
         .map(|share| {
             let memory_bytes = share * point.data_bytes();
             let reads_per_operation = curve.reads(point.records, point.record_bytes, memory_bytes);
-            // Without a wanted rate: the most that this memory would give.
+            // Without a given rate: the highest throughput with this memory.
             let closed = CellPoint { memory_bytes, arrivals: OperationArrivals::Closed, ..point.clone() };
             let predicted = calibration.predict(&closed).ok();
             let unscaled_bytes = memory_bytes * wanted.data_scale;
@@ -119,7 +119,7 @@ pub fn advise(
             }
         })
         .collect();
-    // From here on by blocks, since a read of a device brings a whole one.
+    // From here on in blocks, since a device read fetches a whole one.
     let each = (BLOCK_BYTES / point.record_bytes).max(1.0);
     let blocks = point.records * wanted.data_scale / each;
     let block_interval_s = blocks / wanted.rate_per_s;
@@ -132,7 +132,7 @@ pub fn advise(
                 medium: medium.name.clone(),
                 usd_per_read_per_s,
                 is_rented: medium.price.rented,
-                // Gray's rule: at this interval the reads of a page cost as much as the memory for it.
+                // Gray's rule: at this interval, the reads of a page cost as much as its memory.
                 interval_s: usd_per_read_per_s * pages_per_gib / wanted.usd_per_gib,
                 usd_per_gib_at_average: usd_per_read_per_s * pages_per_gib / block_interval_s,
             }
@@ -153,7 +153,7 @@ pub fn advise(
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Small reads a second of one device.
+/// Small reads per second of one device.
 pub(crate) fn read_iops(medium: &CatalogueMedium) -> f64 {
     let mut model = medium.model(medium.capacity_bytes(), 1, InitialState::Fresh);
     let load = ClosedLoop {

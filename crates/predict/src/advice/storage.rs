@@ -1,5 +1,5 @@
-//! The cheapest storage that keeps to a latency at a rate: every medium of the catalogue, as many devices as it takes,
-//! and a fast device in front of slow ones or beside them.
+//! The cheapest storage configuration that meets a latency at a rate: every medium of the catalogue with the needed
+//! number of devices, and a fast device in front of slow ones or next to them.
 
 mod choice;
 mod search;
@@ -16,23 +16,22 @@ use crate::refusal::PredictionRefusal;
 
 use search::{OfferSearch, TriedOffer};
 
-/// Room for each byte of data, which a study asks for too: files that are being rewritten are there twice.
+/// Space per byte of data, which a study requires too: files that are being rewritten exist twice.
 const ROOM: f64 = 1.5;
-/// A file system's own space on a device of the machine that runs the study, and XFS's smallest size: sizes that are
-/// not scaled.
+/// A file system's own space on a device of the machine that runs the study, and XFS's minimum size. Neither is scaled.
 const FILE_SYSTEM_BYTES: f64 = 112e6;
 const MIN_BYTES: f64 = 320e6;
 
 /// The question.
 #[derive(Clone, Debug)]
 pub struct StorageGoal {
-    /// System, mix, load and sizes: its volumes, storage and arrivals are replaced.
+    /// System, mix, load and sizes; its volumes, storage configuration and arrivals are replaced.
     pub point: CellPoint,
     pub rate_per_s: f64,
     pub p99_us: f64,
     /// Unscaled.
     pub data_bytes: f64,
-    /// One byte of the point's sizes stands for so many.
+    /// One byte of the point's sizes stands for this many.
     pub data_scale: f64,
     /// The initial state of flash.
     pub initial: InitialState,
@@ -40,13 +39,13 @@ pub struct StorageGoal {
 }
 
 impl StorageGoal {
-    /// The room that a storage needs for the data.
+    /// The space that the data needs.
     fn room_bytes(&self) -> f64 {
         let here_bytes = (ROOM * self.data_bytes / self.data_scale + FILE_SYSTEM_BYTES).max(MIN_BYTES);
         here_bytes * self.data_scale
     }
 
-    /// How many devices of this capacity do.
+    /// How many devices of this capacity are enough.
     fn fewest(&self, capacity_bytes: f64) -> f64 {
         (self.room_bytes() / capacity_bytes.max(1.0)).ceil().max(1.0)
     }
@@ -57,9 +56,9 @@ impl StorageGoal {
 pub struct OfferPart {
     pub medium: String,
     pub devices: u32,
-    /// How many directories each is shown as, where each is a directory of its own.
+    /// The number of directories on each, where each is a separate directory.
     pub directories: u32,
-    /// Of each, where the medium is a volume that is sold by its size.
+    /// The size of each, where the medium is a volume sold by size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<f64>,
 }
@@ -73,25 +72,25 @@ pub struct OfferCache {
     pub mode: &'static str,
 }
 
-/// A storage that could be bought.
+/// A storage configuration that could be bought.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StorageOffer {
     /// `4 x ssd-sata`, `6 x hdd-7200-sata + optane-p4800x as read cache`, or the name of a layout of the catalogue.
     pub name: String,
-    /// The parts that hold the data: one medium, or two side by side.
+    /// The parts that hold the data: one medium, or two next to each other.
     pub parts: Vec<OfferPart>,
     pub layout: &'static str,
     /// A device in front of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<OfferCache>,
-    /// A layout of the catalogue; absent where it is devices of one medium.
+    /// A layout of the catalogue; absent for devices of one medium.
     pub preset: Option<String>,
     /// Three years' rent where it is rented.
     pub usd: f64,
     /// The part of `usd` that is rent.
     pub rent_usd: f64,
     pub capacity_bytes: f64,
-    /// For each thousand operations a second that are wanted.
+    /// Per thousand operations a second of the wanted rate.
     pub usd_per_1000_per_s: f64,
     pub usd_per_tb: f64,
     pub prediction: CellPrediction,
@@ -101,26 +100,26 @@ pub struct StorageOffer {
     pub is_sure: bool,
 }
 
-/// A medium or layout that can't be it, regardless of the number of devices.
+/// A medium or layout that can't meet the bound, whatever the number of devices.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ExcludedOffer {
     pub name: String,
     pub why: String,
 }
 
-/// Where the answer becomes another one.
+/// The crossovers, where another answer becomes the better one.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct AdviceCrossovers {
-    /// The cheapest stays the cheapest until it costs this.
+    /// The cheapest remains the cheapest until it costs this.
     pub until_usd: Option<f64>,
     pub then_by_price: Option<String>,
-    /// The highest rate at which the cheapest keeps to the bound.
+    /// The highest rate at which the cheapest meets the bound.
     pub until_per_s: Option<f64>,
     pub then_by_rate: Option<String>,
-    /// The p99 of the cheapest: with a tighter bound than this it is out.
+    /// The p99 of the cheapest: a tighter bound excludes it.
     pub until_p99_us: Option<f64>,
     pub then_by_tighter: Option<String>,
-    /// From this bound on, something cheaper does.
+    /// From this bound on, something cheaper is enough.
     pub from_p99_us: Option<f64>,
     pub then_by_looser: Option<String>,
 }
@@ -128,9 +127,9 @@ pub struct AdviceCrossovers {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StorageAdvice {
-    /// Those that meet the bound, the cheapest first.
+    /// Offers that meet the bound, the cheapest first.
     pub offers: Vec<StorageOffer>,
-    /// The tried storages that do not, the cheapest first.
+    /// Tried storage configurations that do not, the cheapest first.
     pub too_slow: Vec<StorageOffer>,
     pub excluded: Vec<ExcludedOffer>,
     /// Places in `offers` and then `too_slow` of those that nothing cheaper beats: the frontier of price and p99.

@@ -1,10 +1,10 @@
-//! A cache behind a cache: what memory did not hold, a faster device in front of the slower ones may.
+//! A cache behind a cache: a faster device in front of slower ones may hold what memory did not.
 //!
-//! Its requests are the misses of the first cache, so it sees none of a block that memory keeps. Let `T1` be the time
-//! that memory keeps an unused block (Che's). Requests of a block of popularity `q` come to the second cache at
-//! distances of `T1` plus an exponential time, whose mean gives a rate of `q exp(-q T1)`. The mean distance is exact,
-//! its law an approximation. Fricker, Robert, Roberts and Sbihi, "Impact of traffic mix on caching performance in a
-//! content-centric network", 2012, have the like for a line of caches.
+//! Its requests are the misses of the first cache, so it sees no requests for a block while memory keeps it. Let `T1`
+//! be the time for which memory keeps an unused block (Che's). Requests for a block of popularity `q` reach the second
+//! cache at distances of `T1` plus an exponential time, whose mean gives a rate of `q exp(-q T1)`. The mean distance is
+//! exact, its law an approximation. Fricker, Robert, Roberts and Sbihi, "Impact of traffic mix on caching performance
+//! in a content-centric network", 2012, have a similar result for a line of caches.
 //!
 //! - While it fills, nothing is pushed out: a block that is asked for again within the cache's age is found.
 //! - When it is full its clock's hand comes by every `tau`, and spares blocks that were asked for since. Let `p` be the
@@ -16,8 +16,8 @@
 
 use super::{AccessDistribution, CachedBlocks, HALVINGS, PopularityRanks, SCATTERED_RANKS};
 
-/// Ranks that have a block to themselves, beside what all blocks get: up to this share of the blocks. Those beyond it
-/// are smeared over all.
+/// Ranks with a block of their own, besides the part that all blocks get: up to this share of the blocks. Ranks beyond
+/// it are spread over all blocks.
 const ALONE: f64 = 0.25;
 
 /// A second cache, and its requests. Times are in requests for records.
@@ -26,13 +26,13 @@ pub struct SecondCache {
     pub blocks: CachedBlocks,
     /// The share of all blocks that the first cache holds.
     pub first_share: f64,
-    /// The share that the second one has room for.
+    /// The share of all blocks that the second one can hold.
     pub second_share: f64,
-    /// Blocks of a device that a read of one block touches: two where they are not aligned.
+    /// Blocks of a device that a read of one block touches: two if they are not aligned.
     pub blocks_a_read: f64,
-    /// Blocks that the background brings in, for each request.
+    /// Blocks that background work brings in, per request.
     pub passing_blocks: f64,
-    /// The share of all blocks that is rewritten, for each request.
+    /// The share of all blocks that is rewritten, per request.
     pub rewritten_share: f64,
     /// Requests since it was empty; endless when absent.
     pub age_requests: Option<f64>,
@@ -41,7 +41,7 @@ pub struct SecondCache {
 /// How often the second cache answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SecondCacheRatio {
-    /// Of the requests that the first one misses, 0 to 1.
+    /// The share of the first cache's misses, 0 to 1.
     pub of_misses: f64,
     /// It is still filling.
     pub is_filling: bool,
@@ -99,7 +99,7 @@ impl SecondCache {
         SecondCacheRatio { of_misses, is_filling: is_filling && age.is_finite() }
     }
 
-    /// Blocks of the device that are taken, where what passes stays for `time`.
+    /// Blocks of the device in use, if passing blocks stay for `time`.
     fn occupied(
         &self,
         classes: &[PopularityClass],
@@ -119,7 +119,7 @@ fn mean_held(classes: &[PopularityClass], held_share: impl Fn(&PopularityClass) 
     classes.iter().map(|class| class.blocks * held_share(class)).sum::<f64>() / all
 }
 
-/// Of a block: how likely a miss of the first cache finds it, and how likely it is there at any time.
+/// For a block: the probability that a miss of the first cache finds it, and that it is present at any time.
 #[derive(Clone, Copy, Debug)]
 struct KeptBlocks {
     found: f64,
@@ -127,16 +127,16 @@ struct KeptBlocks {
 }
 
 impl KeptBlocks {
-    /// Where blocks were pushed out there are no more than where none was.
+    /// With evictions there are at most as many as without.
     fn limit_to(self, other: KeptBlocks) -> KeptBlocks {
         KeptBlocks { found: self.found.min(other.found), held: self.held.min(other.held) }
     }
 }
 
-/// The distance of two misses of the first cache.
+/// The distance between two misses of the first cache.
 struct MissDistance {
     mean: f64,
-    /// Of what is beyond `t1`.
+    /// For the part beyond `t1`.
     rate: f64,
     t1: f64,
 }
@@ -147,7 +147,7 @@ impl MissDistance {
         MissDistance { mean, rate: 1.0 / (mean - t1).max(1e-9), t1 }
     }
 
-    /// How likely it is less than `time`, and nothing was rewritten meanwhile.
+    /// The probability that it is less than `time`, without a rewrite meanwhile.
     fn within(&self, time: f64, rewritten: f64) -> f64 {
         if time <= self.t1 {
             return 0.0;
@@ -158,7 +158,7 @@ impl MissDistance {
     }
 }
 
-/// Nothing was pushed out since the cache was empty, so long ago.
+/// Nothing was evicted since the cache was empty, which is this long ago.
 fn young(popularity: f64, t1: f64, age: f64, rewritten: f64) -> KeptBlocks {
     let distance = MissDistance::new(popularity, t1);
     let excess = if age > t1 { distance.within(age, 0.0) / distance.rate } else { 0.0 };
@@ -181,7 +181,7 @@ fn full(popularity: f64, t1: f64, tau: f64, rewritten: f64) -> KeptBlocks {
     KeptBlocks { found: (again * several / rounds).clamp(0.0, 1.0), held: (turns / rounds).clamp(0.0, 1.0) }
 }
 
-/// The time at which a growing figure reaches what is wanted; endless where it never does.
+/// The time at which a growing value reaches the wanted one; endless if it never does.
 fn solve(wanted: f64, figure: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0f64, 1.0f64);
     while figure(high) < wanted {
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Sets of eight slots by the CLOCK rule: as the layer has them.
+    /// Sets of eight slots with the CLOCK rule, as in the layer.
     struct Clock {
         sets: u64,
         slots: Vec<Option<(u64, bool)>>,

@@ -9,19 +9,19 @@ use crate::demand::MixDemand;
 use crate::layers::front_of;
 use crate::refusal::PredictionRefusal;
 
-/// Of the reads that clients wait for, the share that cache devices answer, 0 to 1.
+/// The share of the reads that clients wait for which cache devices answer, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CachedShare {
     pub share: f64,
-    /// After a long time, where they are still filling.
+    /// After a long time, if they are still filling.
     pub later: Option<f64>,
 }
 
-/// The share of requests that cache devices answer. `None` without one. `memory` is how many times the question's
-/// memory there is.
+/// The share of requests that cache devices answer. `None` without one. `memory` is the factor on the question's
+/// memory.
 ///
 /// # Errors
-/// When the law of the requests is none that is modelled.
+/// When the law of the requests is not modelled.
 pub(super) fn cached(
     question: &CellPoint,
     demand: &MixDemand,
@@ -46,7 +46,7 @@ pub(super) fn cached(
     let data_bytes = question.data_bytes().max(1.0);
     let read_bytes = mean_read_bytes(demand);
     let background = &demand.background;
-    // The law's time is counted in requests that read.
+    // The law counts time in reading requests.
     let reading =
         demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum::<f64>();
     let reading = reading.clamp(0.01, 1.0);

@@ -1,16 +1,17 @@
-//! The factors that correct simulated figures, from the differences of measured and simulated ones in near cells.
+//! The factors that correct simulated values, from the differences between measured and simulated values in near cells.
 
 use super::kind_ambiguity::KindAmbiguity;
 use super::{PredictedMetric, UNKNOWN_ERROR};
 use crate::cell::{CellPoint, MeasuredCell};
 use crate::outcome::SimulationOutcome;
 
-/// The factor that corrects the simulated figure `asked`, from the differences of measured and simulated figures in
-/// cells that are near: in storage speed, in size and in load.
+/// The factor that corrects the simulated value `asked`, from the differences between measured and simulated values in
+/// near cells: near in storage speed, in size and in load.
 ///
-/// Time that the simulation misses is added where the question is slower than the cell: a lock held for 100 µs is
-/// nothing beside a disk. Where it is faster, that time is in proportion: nothing takes longer than all of it. A cell
-/// whose figure lies between two kinds of operations tells little: the gap between them may explain its deviation.
+/// Time that the simulation misses is added if the question is slower than the cell: a lock held for 100 µs is nothing
+/// compared with a disk. If it is faster, that time is scaled in proportion, since nothing takes longer than the whole.
+/// A cell whose median lies between two kinds of operations says little: the gap between them may explain its
+/// deviation.
 pub(super) fn correction(
     question: &CellPoint,
     outcome: &SimulationOutcome,
@@ -32,7 +33,7 @@ pub(super) fn correction(
         }
         let doubt = KindAmbiguity::from_measured(cell).deviation(metric, own) / UNKNOWN_ERROR;
         let trust = 1.0 / (1.0 + doubt * doubt);
-        // A median's missing time belongs to its own kind of operation, independent of the other kind.
+        // A median's missing time belongs to its own kind of operation, independent of the other one.
         let latencies = match metric {
             PredictedMetric::P50 => (asked, simulated),
             _ => (outcome.mean_us, own.mean_us),
@@ -45,7 +46,7 @@ pub(super) fn correction(
     if down > 0.0 { (best * up / down).clamp(-3.0, 3.0).exp() } else { 1.0 }
 }
 
-/// How far the nearest of the cells is, as a logarithm.
+/// The distance of the nearest cell, as a logarithm.
 pub(super) fn nearest(question: &CellPoint, outcome: &SimulationOutcome, sources: &[&MeasuredCell]) -> f64 {
     let distances = sources.iter().filter_map(|cell| {
         let own = cell.simulated().ok()?;

@@ -13,12 +13,12 @@ use crate::refusal::PredictionRefusal;
 pub(super) struct OperationDemand {
     pub demand: MixDemand,
     pub reads: ReadEstimate,
-    /// Assumptions, each a sentence.
+    /// Assumptions, one sentence each.
     pub assumptions: Vec<String>,
 }
 
-/// `alike` are all cells of the system, regardless of their mix: they tell what CPU time goes into what. `memory` is
-/// how many times the question's memory there is.
+/// `alike` are all cells of the system, whatever their mix: they show where CPU time goes. `memory` is the factor on
+/// the question's memory.
 pub(super) fn demand(
     question: &CellPoint,
     sources: &[&MeasuredCell],
@@ -35,14 +35,14 @@ pub(super) fn demand(
     let reads = reads(question, sources, alike, memory_bytes, &mean, &mut assumptions)?;
     let measured_reads = mean(&|cell| cell.demand.reads());
     let factor = if measured_reads > 0.0 { reads.value / measured_reads } else { 0.0 };
-    // A read costs the same in every mix; its own mix tells best what else an operation does.
+    // A read costs the same in every mix; the question's own mix best shows what else an operation does.
     let cpu = CpuTime::fit(alike.iter().map(|cell| {
         let own = if cell.point.mix == question.mix { OWN_MIX } else { 1.0 };
         (*cell, own * weight(question, cell))
     }));
     let commits =
         sources.iter().filter(|cell| cell.demand.commit_bytes.is_some()).count() * 2 > sources.len();
-    // By name: a kind of operation that few have may be missing in a short measurement.
+    // By name: a rare kind of operation may be missing in a short measurement.
     let mut classes: BTreeMap<&str, OperationClass> = BTreeMap::new();
     let of_class = |cell: &MeasuredCell, name: &str, value_of: fn(&OperationClass) -> f64| {
         cell.demand.classes.iter().find(|class| class.name == name).map_or(0.0, value_of)
@@ -62,7 +62,7 @@ pub(super) fn demand(
     let mut classes: Vec<OperationClass> = classes.into_values().collect();
     classes.iter_mut().for_each(|class| class.share /= whole.max(f64::MIN_POSITIVE));
     let background = |value_of: fn(&BackgroundDemand) -> f64| mean(&|cell| value_of(&cell.demand.background));
-    // Of the requests that there were: a cell without any has no say in their length.
+    // Based on actual requests: a cell without any does not count for their length.
     let length = |bytes: fn(&BackgroundDemand) -> f64, request_bytes: fn(&BackgroundDemand) -> f64| {
         let requests = mean(&|cell| {
             let background = &cell.demand.background;
@@ -89,7 +89,7 @@ pub(super) fn demand(
     Ok(OperationDemand { demand, reads, assumptions })
 }
 
-/// Cells of a like size and load say more, and so do those in which much was measured.
+/// Cells of a similar size and load count more, and so do those with many measured operations.
 fn weight(question: &CellPoint, cell: &MeasuredCell) -> f64 {
     let apart = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln().powi(2);
     let size = apart(question.data_to_memory(), cell.point.data_to_memory());
@@ -97,5 +97,5 @@ fn weight(question: &CellPoint, cell: &MeasuredCell) -> f64 {
     precision(cell) / (0.05 + size + 0.5 * threads)
 }
 
-/// How many times more a cell of the question's own mix says of CPU time.
+/// The additional weight of a cell of the question's own mix for CPU time.
 const OWN_MIX: f64 = 4.0;

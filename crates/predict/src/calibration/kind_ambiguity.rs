@@ -1,8 +1,8 @@
-//! How sure it is which kind of operation a median is of.
+//! How certain it is which kind of operation a median belongs to.
 //!
-//! Where half of the operations wait for a read and the others do not, the median is one or the other, and between them
-//! may lie a factor of thousands. No factor on the answer covers that. The percentiles around the median do: as far
-//! from it as the share of waiting operations is uncertain, and as chance moves it among so many operations.
+//! If half of the operations wait for a read and the others do not, the median is one or the other, and a factor of
+//! thousands may lie between them. No factor on the answer covers that. The percentiles around the median do: as far
+//! from it as the share of waiting operations is uncertain, and as chance moves it among this number of operations.
 
 use super::PredictedMetric;
 use super::reads::ReadEstimate;
@@ -15,7 +15,7 @@ const NORMAL: f64 = 1.96;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KindAmbiguity {
-    /// So many times as many operations wait for reads, at least and at most ...
+    /// This many times as many operations wait for reads, at least and at most ...
     fewer: f64,
     more: f64,
     /// ... but no more than this share of all: the others never read.
@@ -25,7 +25,7 @@ pub(super) struct KindAmbiguity {
 }
 
 impl KindAmbiguity {
-    /// Of an answer that will be held against so many measured operations.
+    /// For an answer that will be compared with this number of measured operations.
     pub(super) fn from_answer(reads: &ReadEstimate, demand: &MixDemand, operations: f64) -> KindAmbiguity {
         KindAmbiguity {
             fewer: reads.fewer,
@@ -34,21 +34,20 @@ impl KindAmbiguity {
         }
     }
 
-    /// Of a measured cell that is simulated with what was measured of it.
+    /// For a measured cell that is simulated with its own measured values.
     pub(super) fn from_measured(cell: &MeasuredCell) -> KindAmbiguity {
         KindAmbiguity::from_chance(&cell.demand, cell.operations)
     }
 
     fn from_chance(demand: &MixDemand, operations: f64) -> KindAmbiguity {
         let most = demand.classes.iter().filter(|class| class.reads > 0.0).map(|class| class.share).sum();
-        // The simulation's are drawn as well.
+        // The simulation's operations are drawn as well.
         let variance = 0.25 * (1.0 / operations.max(1.0) + 1.0 / OPERATIONS as f64);
         KindAmbiguity { fewer: 1.0, more: 1.0, most, chance: NORMAL * variance.sqrt() }
     }
 
-    /// The range that a simulated figure may as well have. Only a median is between kinds: of means and of the slowest
-    /// operations an error of the reads makes an error in proportion, which is among those that leaving cells out
-    /// tells.
+    /// The range that a simulated value may equally have. Only a median lies between kinds. For means and for the
+    /// slowest operations, an error in the reads causes a proportional error, which leaving cells out already reveals.
     pub(super) fn around(&self, metric: PredictedMetric, outcome: &SimulationOutcome) -> (f64, f64) {
         let value = metric.simulated(outcome);
         if metric != PredictedMetric::P50 {

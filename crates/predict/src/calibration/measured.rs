@@ -5,12 +5,12 @@ use crate::cell::{CellPoint, MeasuredCell};
 
 const MANY_OPERATIONS: f64 = 10_000.0;
 
-/// Counts of few operations are known badly; beyond many it is other things that differ.
+/// Counts of few operations are imprecise; with many, other differences dominate.
 pub(super) fn precision(cell: &MeasuredCell) -> f64 {
     cell.operations / (cell.operations + MANY_OPERATIONS)
 }
 
-/// The curve through what was measured; `None` for a law that is not modelled.
+/// The curve through the measurements; `None` for a law that is not modelled.
 pub(crate) fn miss_curve(question: &CellPoint, sources: &[&MeasuredCell]) -> Option<MissCurve> {
     miss_curve_of(&question.distribution, sources)
 }

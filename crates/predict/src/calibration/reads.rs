@@ -1,4 +1,4 @@
-//! Reads that an operation waits for, from cells of the same or another size, and how far they may be from that.
+//! The reads that an operation waits for, from cells of the same or another size, and their possible error.
 
 use super::measured::{miss_curve, miss_curve_of, precision};
 use super::residuals::student_t;
@@ -7,19 +7,19 @@ use crate::cache::MissCurve;
 use crate::cell::{CellPoint, MeasuredCell, PAST_MEMORY};
 use crate::refusal::PredictionRefusal;
 
-/// Reads below this are as good as none.
+/// Fewer reads count as none.
 const FEW_READS: f64 = 0.03;
-/// Where nothing tells which part of the memory caches data: from so many times the usual one, to so many times.
+/// If no measurement shows which part of the memory caches data, it is between these multiples of the usual one.
 const ASSUMED_FROM: f64 = 0.5;
 const ASSUMED_TO: f64 = 1.5;
 
-/// The weighted mean of a figure over the sources.
+/// The weighted mean of a value over the sources.
 pub(super) type WeightedMean<'a> = &'a dyn Fn(&dyn Fn(&MeasuredCell) -> f64) -> f64;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadEstimate {
     pub value: f64,
-    /// It is so many times as many, at least and at most, with a probability of 95 %.
+    /// The true number is between these multiples of it, with a probability of 95 %.
     pub fewer: f64,
     pub more: f64,
 }
@@ -31,7 +31,7 @@ impl ReadEstimate {
     }
 }
 
-/// `alike` are all cells of the system, regardless of their mix: they tell how far reads scatter.
+/// `alike` are all cells of the system, whatever their mix: they show how far reads vary.
 pub(super) fn reads(
     question: &CellPoint,
     sources: &[&MeasuredCell],
@@ -49,7 +49,7 @@ pub(super) fn reads(
         })
         .collect();
     let scatter = scatter(alike);
-    // Measured is better than any curve.
+    // A measurement is better than any curve.
     if !same_size.is_empty() {
         let weight: f64 = same_size.iter().map(|cell| precision(cell)).sum();
         let sum: f64 = same_size.iter().map(|cell| precision(cell) * cell.demand.reads()).sum();
@@ -59,7 +59,7 @@ pub(super) fn reads(
     let Some(curve) = miss_curve(question, sources) else {
         return Err(PredictionRefusal::Distribution { distribution: question.distribution.clone() });
     };
-    // Zipf's law depends on the number of records, so each size is taken as it is, with its own memory.
+    // Zipf's law depends on the number of records, so each size is used unchanged, with its own memory.
     let reads_with = |curve: &MissCurve| {
         let reads = curve.reads(question.records, question.record_bytes, memory_bytes);
         let nearest = mean(&|cell| {
@@ -87,8 +87,8 @@ pub(super) fn reads(
     Ok(ReadEstimate::within(value, down.hypot(scatter), up.hypot(scatter)))
 }
 
-/// How far the reads of cells of one mix and size are from each other, with a probability of 95 %: storages and loads
-/// make them differ.
+/// How far the reads of cells with one mix and size differ, with a probability of 95 %: storage configurations and
+/// loads cause differences.
 fn scatter(alike: &[&MeasuredCell]) -> f64 {
     let is_same = |a: &CellPoint, b: &CellPoint| {
         a.mix == b.mix && a.distribution == b.distribution && LeftOut::Size.leaves_out(a, b)
@@ -113,8 +113,7 @@ fn scatter(alike: &[&MeasuredCell]) -> f64 {
     }
 }
 
-/// How far off the curve is of a size that it does not know, with a probability of 95 %: each measured size from the
-/// others.
+/// The curve's error for an unknown size, with a probability of 95 %: each measured size is predicted from the others.
 fn estimate_size_error(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
     let mut sizes: Vec<&CellPoint> = Vec::new();
     let (mut squares, mut count) = (0.0, 0usize);
@@ -128,7 +127,7 @@ fn estimate_size_error(question: &CellPoint, sources: &[&MeasuredCell]) -> f64 {
         let reads = |cell: &MeasuredCell| {
             curve.reads(cell.point.records, cell.point.record_bytes, cell.point.memory_bytes)
         };
-        // As the answer is brought to the cells that it is from.
+        // In the same way as the answer is fitted to its source cells.
         let log_ratios: Vec<f64> = others
             .iter()
             .filter(|other| reads(other) > 0.02)

@@ -1,4 +1,4 @@
-//! How wrong answers are: each measured cell predicted from the others.
+//! The errors of answers: each measured cell is predicted from the others.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::cell::{CellPoint, MeasuredCell};
 /// Which measured cells an answer must do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// Every cell on the same storage.
+    /// Every cell on the same storage configuration.
     Storage,
     /// Every cell of the same size.
     Size,
-    /// Every cell with as many threads, or of the same rate.
+    /// Every cell with the same number of threads, or the same rate.
     Threads,
 }
 
@@ -40,16 +40,16 @@ impl LeftOut {
     }
 }
 
-/// Errors grow with how far the nearest measured cell is, from this distance on (a logarithm): a storage forty times as
-/// fast says less of another one than one that is twice as fast.
+/// Errors grow with the distance of the nearest measured cell, beyond this distance (a logarithm). A storage
+/// configuration forty times as fast says less about another one than one that is twice as fast.
 const NEAR: f64 = 1.5;
-/// Fewer errors tell nothing.
+/// Fewer errors say nothing.
 const MIN_ERRORS: usize = 2;
-/// The share that an interval has to hold.
+/// The share that an interval must contain.
 const COVERED: f64 = 0.95;
 
-/// Errors of answers, as logarithms of predicted over measured, by system: how wrong answers about one are says nothing
-/// of another.
+/// Errors of answers, as logarithms of predicted over measured, by system: errors for one system say nothing about
+/// another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResidualErrors {
     of: BTreeMap<String, SystemErrors>,
@@ -58,7 +58,7 @@ pub(super) struct ResidualErrors {
 /// Those of one system, by metric.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SystemErrors {
-    /// Each brought to a nearest cell at no distance.
+    /// Each normalised to a nearest cell at no distance.
     of: [Vec<f64>; 4],
 }
 
@@ -70,13 +70,13 @@ impl ResidualErrors {
 }
 
 impl SystemErrors {
-    /// Whether there are enough to tell anything.
+    /// Whether there are enough to say anything.
     pub(super) fn tell(&self, metric: PredictedMetric) -> bool {
         self.of[metric.index()].len() >= MIN_ERRORS
     }
 
-    /// The mean square for an answer whose nearest cell is so far. It is about zero and not about the mean: a bias is
-    /// an error too.
+    /// The mean square for an answer whose nearest cell has this distance. It is about zero and not about the mean,
+    /// since a bias is an error too.
     pub(super) fn squared(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return UNKNOWN_ERROR * UNKNOWN_ERROR;
@@ -86,9 +86,9 @@ impl SystemErrors {
         at_once * (1.0 + distance / NEAR).powi(2)
     }
 
-    /// The bound that holds 95 % of the errors, regardless of their distribution: the conformal quantile of Vovk,
+    /// The bound that contains 95 % of the errors, regardless of their distribution: the conformal quantile of Vovk,
     /// Gammerman and Shafer, "Algorithmic Learning in a Random World" (2005). With fewer than 19 errors it is the
-    /// largest one. Zero if they say nothing.
+    /// largest one. Zero if there are too few.
     pub(super) fn quantile(&self, metric: PredictedMetric, distance: f64) -> f64 {
         if !self.tell(metric) {
             return 0.0;
@@ -100,7 +100,7 @@ impl SystemErrors {
     }
 
     pub(super) fn count(&self, metric: PredictedMetric) -> usize {
-        // Too few are replaced by what is usual, which is no estimate from a few.
+        // Too few are replaced by the usual value, which is not an estimate from a few.
         if self.tell(metric) { self.of[metric.index()].len() } else { 1_000 }
     }
 }
@@ -124,7 +124,7 @@ pub(super) fn errors(calibration: &Calibration, kind: LeftOut) -> ResidualErrors
         for metric in PredictedMetric::ALL {
             let measured = metric.measured(cell);
             let found = values[metric.index()];
-            // A value within the answer's own range is no error.
+            // A value within the answer's own range is not an error.
             let error = match measured {
                 _ if !(measured > 0.0 && found.value.is_finite()) => f64::NAN,
                 _ if found.low > measured => (found.low / measured).ln(),

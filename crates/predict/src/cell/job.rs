@@ -1,5 +1,5 @@
-//! Cells of a benchmark whose every operation is one request to a device, as fio's are: its own description says what
-//! it asks for, and its figures are the result.
+//! Cells of a benchmark in which every operation is one request to a device, such as fio's: its own description states
+//! the requests, and its metrics are the result.
 
 use std::sync::OnceLock;
 
@@ -13,17 +13,17 @@ use crate::refusal::PredictionRefusal;
 /// The kind of each of its operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceJob {
-    /// A write that waits for its flush; else a read that passes memory by.
+    /// A write that waits for its flush; otherwise a read that bypasses memory.
     pub writes: bool,
-    /// Each follows the one before on the device.
+    /// Each request follows the previous one on the device.
     pub sequential: bool,
     pub block_bytes: f64,
 }
 
-/// The distribution of requests that no memory answers: what is read is the same at any size.
+/// The distribution of requests that no memory answers: every size reads the same.
 pub const PAST_MEMORY: &str = "past memory";
 
-/// A repetition: figures in microseconds, and for one operation.
+/// A repetition: values in microseconds, and per operation.
 #[derive(Clone, Copy, Debug)]
 struct RawJobRepetition {
     operations: f64,
@@ -36,10 +36,10 @@ struct RawJobRepetition {
 }
 
 impl MeasuredCell {
-    /// A cell from the records of a benchmark's repetitions, as [`MeasuredCell::new`] takes them.
+    /// A cell from the records of a benchmark's repetitions, in the form for [`MeasuredCell::new`].
     ///
     /// # Errors
-    /// When none of them has figures, they are not sound to learn from, or one has figures that no run has.
+    /// When none of them has metrics, they are not sound enough to use, or one has impossible metrics.
     pub fn from_job(
         point: CellPoint,
         records: &[&RunRecord],
@@ -79,7 +79,7 @@ impl MeasuredCell {
             operations: raws.iter().map(|raw| raw.operations).sum(),
             figures: CellMetrics {
                 throughput_per_s: figure(&|raw| raw.throughput_per_s),
-                // So many are always in flight (Little's law): fio's own mean leaves out what it does between them.
+                // This many are always in flight (Little's law): fio's own mean leaves out the time between them.
                 mean_us: figure(&|raw| at_once * 1e6 / raw.throughput_per_s),
                 p50_us: figure(&|raw| raw.p50_us),
                 p99_us: figure(&|raw| raw.p99_us),
@@ -120,7 +120,7 @@ impl RawJobRepetition {
             false => ("read", ["read p50", "read p99", "", ""]),
         };
         let throughput_per_s = figure(&format!("{kind} operations"), "operations/s", 1e12)?;
-        // A write and then its flush: the flush is nearly all of it.
+        // A write and then its flush, which takes almost all of the time.
         let (mut p50_us, mut p99_us) = (us(latency[0])?, us(latency[1])?);
         if job.writes {
             p50_us += us(latency[2])?;
@@ -155,7 +155,7 @@ impl RawJobRepetition {
     }
 }
 
-/// Whether the devices saw one write and one flush for each operation, and not a file system's log beside them.
+/// Whether the devices had one write and one flush per operation, without a file system's log.
 fn flushed_each(record: &RunRecord, job: DeviceJob) -> Result<(), String> {
     let sum = |count_of: fn(&underlay_record::DeviceTotals) -> u64| {
         record.devices.iter().map(|device| count_of(&device.totals) as f64).sum::<f64>()

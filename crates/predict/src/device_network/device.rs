@@ -1,4 +1,4 @@
-//! One device: its model, and how busy it is.
+//! One device: its model, and its utilisation.
 
 use underlay_storage::catalogue::MediumKind;
 use underlay_storage::medium::{FinishedRequest, MediumModel, ModelRequest};
@@ -9,9 +9,9 @@ use crate::refusal::PredictionRefusal;
 
 pub(super) struct SimulatedDevice {
     pub model: Box<dyn MediumModel>,
-    /// How many times faster than the catalogue has it.
+    /// How many times faster it is than in the catalogue.
     speed: f64,
-    /// In our time, which `speed` stretches into the model's.
+    /// In network time, which `speed` stretches into the model's.
     pub next_ns: Option<u64>,
     pub under_way: u32,
     busy_ns: u64,
@@ -44,7 +44,7 @@ impl SimulatedDevice {
         SimulatedDevice { model, speed, next_ns: None, under_way: 0, busy_ns: 0, queue_ns: 0, changed_ns: 0 }
     }
 
-    /// Our time as the model's: a device twice as fast has twice as much of it.
+    /// Converts network time to the model's: a device twice as fast has twice as much of it.
     fn inner(&self, ns: u64) -> ModelTime {
         ModelTime::from_ns(if self.speed == 1.0 { ns } else { (ns as f64 * self.speed) as u64 })
     }
@@ -71,7 +71,7 @@ impl SimulatedDevice {
 
     pub(super) fn complete(&mut self, now_ns: u64, finished: &mut Vec<FinishedRequest>) {
         self.count(now_ns);
-        // Rounding of the two clocks must not leave an event behind.
+        // Rounding between the two clocks must not leave an event behind.
         let now = self.inner(now_ns).max(self.model.next_completion().unwrap_or_default());
         self.model.complete(now, finished);
         self.under_way -= finished.len() as u32;
@@ -82,7 +82,7 @@ impl SimulatedDevice {
         self.next_ns = self.model.next_completion().map(|time| self.outer(time));
     }
 
-    /// Forgets how busy it has been until now.
+    /// Resets its utilisation.
     pub(super) fn restart(&mut self, now_ns: u64) {
         (self.busy_ns, self.queue_ns) = (0, 0);
         self.changed_ns = now_ns;

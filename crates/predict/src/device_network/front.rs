@@ -1,16 +1,17 @@
-//! A cache device in front of a volume: which requests it takes, what it takes in, and what it writes back.
+//! A cache device in front of a volume: the requests that it accepts, the blocks that it takes in, and those that it
+//! writes back.
 //!
-//! Whether it holds a block is drawn with the probability that the request says (`layers.rs` knows it); everything else
-//! follows the layer itself (`storage/src/layers/cache.rs`): fills after the answer, long requests that pass by,
-//! batches of dirty blocks.
+//! Whether it holds a block is drawn with the request's probability (from `layers.rs`). Everything else follows the
+//! layer itself (`storage/src/layers/cache.rs`): fills after the answer, long requests that bypass it, batches of dirty
+//! blocks.
 
 use underlay_storage::layers::cache::CacheMode;
 
 use super::BLOCK_BYTES;
 
-/// Dirty blocks that are written back together.
+/// How many dirty blocks are written back together.
 const BATCH_BLOCKS: u64 = 128;
-/// Sets of eight slots are never all full: of a cache that is filled with dirty blocks, this share.
+/// Sets of eight slots are never all full: this is the usable share of a cache filled with dirty blocks.
 const FULL: f64 = 0.95;
 
 pub(super) struct FrontCache {
@@ -18,18 +19,18 @@ pub(super) struct FrontCache {
     pub device: usize,
     pub capacity_bytes: u64,
     mode: CacheMode,
-    /// Longer requests pass by.
+    /// Longer requests bypass the cache.
     bypass_bytes: u64,
     slots: u64,
-    /// More dirty blocks than this are written back.
+    /// Above this number, dirty blocks are written back.
     limit: u64,
     dirty: u64,
-    /// The mean length of what is written, in blocks: dirty blocks lie as they were written.
+    /// The mean length of writes in blocks: dirty blocks stay in the order in which they were written.
     run_blocks: f64,
-    /// The slow device was written past the cache since its last flush.
+    /// The slow device was written directly since its last flush.
     pub is_direct: bool,
     is_writing_back: bool,
-    /// The batch in flight: the place on the slow device and the length of each run, in bytes, in the slow device's
+    /// The batch in flight: the position on the slow device and the length of each run, in bytes, in the slow device's
     /// order.
     pub runs: Vec<(u64, u64)>,
     batch_blocks: u64,
@@ -54,7 +55,7 @@ impl FrontCache {
             bypass_bytes,
             slots,
             limit,
-            // As after a long time: as many as it lets be.
+            // As after a long time: as many as the limit allows.
             dirty: if mode == CacheMode::WriteBack { limit } else { 0 },
             run_blocks: 1.0,
             is_direct: false,
@@ -73,7 +74,7 @@ impl FrontCache {
         length_bytes <= self.bypass_bytes
     }
 
-    /// Whether a write of this length rests here. It is dirty then.
+    /// Whether a write of this length stays here, as dirty data.
     pub(super) fn takes_write(&mut self, length_bytes: u64) -> bool {
         let blocks = length_bytes.div_ceil(BLOCK_BYTES);
         if !self.takes_in(length_bytes) || self.dirty + blocks > self.most_dirty() {
@@ -89,12 +90,12 @@ impl FrontCache {
         (FULL * self.slots as f64) as u64
     }
 
-    /// How many more dirty blocks it has room for.
+    /// How many more dirty blocks fit.
     pub(super) fn room_blocks(&self) -> u64 {
         self.most_dirty().saturating_sub(self.dirty)
     }
 
-    /// Puts a batch together, if one is due and none is in flight.
+    /// Assembles a batch, if one is due and none is in flight.
     pub(super) fn begin_batch(&mut self, span_bytes: u64) -> bool {
         if self.is_writing_back || self.dirty <= self.limit {
             return false;
@@ -103,7 +104,7 @@ impl FrontCache {
         self.batch_blocks = BATCH_BLOCKS.min(self.dirty);
         let run_blocks = (self.run_blocks.round() as u64).clamp(1, self.batch_blocks);
         let length_bytes = run_blocks * BLOCK_BYTES;
-        // Runs are spread evenly over what is in use.
+        // Runs are spread evenly over the part in use.
         let runs = (self.dirty / run_blocks).max(1);
         let gap_bytes = (span_bytes / runs / BLOCK_BYTES * BLOCK_BYTES).max(length_bytes);
         let mut left_blocks = self.batch_blocks;

@@ -1,4 +1,4 @@
-//! How the devices of a volume are put together, and what a request to the volume asks of each.
+//! The arrangement of a volume's devices, and the requests to each that follow from one to the volume.
 
 use underlay_storage::medium::ModelOperation;
 use underlay_storage::stack::{DeviceSpec, StackNode};
@@ -34,7 +34,7 @@ pub(super) struct FoundDevices {
     pub writes: bool,
     pub speed: f64,
     pub seed: u64,
-    /// Devices of one name are one device.
+    /// Devices with the same name are one device.
     pub shares_devices: bool,
 }
 
@@ -127,13 +127,13 @@ impl NetworkTree {
     ) {
         match self {
             NetworkTree::Device(device) => {
-                // A device may be there more than once, and one flush of it is enough.
+                // A device may occur more than once, and one flush of it is enough.
                 if operation == ModelOperation::Flush && parts.iter().any(|part| part.device == *device) {
                     return;
                 }
                 parts.push(DevicePart { device: *device, offset_bytes, length_bytes });
             }
-            // As the mirror chooses: the member with the fewest requests in flight.
+            // Like the mirror's choice: the member with the fewest requests in flight.
             NetworkTree::Mirror { members } if operation == ModelOperation::Read => {
                 let idlest = members.iter().min_by_key(|member| member.under_way(devices));
                 if let Some(member) = idlest {
@@ -170,7 +170,7 @@ impl NetworkTree {
     }
 }
 
-/// At most one request a member, as the layer makes them: the chunks that it takes of one lie side by side there.
+/// At most one request per member, as in the layer: its chunks are contiguous on each member.
 fn striped(members: usize, chunk_bytes: u64, offset_bytes: u64, length_bytes: u64) -> Vec<(usize, u64, u64)> {
     let count = members as u64;
     if count == 1 {

@@ -1,5 +1,4 @@
-//! Latencies of a simulation's operations, and what a percentile would be if more or fewer of them had waited for
-//! reads.
+//! Latencies of a simulation's operations, and the percentiles if more or fewer of them had waited for reads.
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,7 +8,7 @@ pub(crate) struct OperationLatency {
     pub reads_us: f64,
 }
 
-/// Those of all measured operations, the shortest first.
+/// The latencies of all measured operations, the shortest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OperationLatencies(Vec<OperationLatency>);
 
@@ -19,7 +18,7 @@ impl OperationLatencies {
         OperationLatencies(all)
     }
 
-    /// The latency that this share of the operations (0 to 1) stays within.
+    /// The latency that this share of the operations (0 to 1) does not exceed.
     pub fn quantile_us(&self, share: f64) -> f64 {
         match self.0.len() {
             0 => f64::INFINITY,
@@ -27,8 +26,8 @@ impl OperationLatencies {
         }
     }
 
-    /// The same if `times` as many had waited for reads, but no more than the share `most` of all. Those that no longer
-    /// wait take what they took beside their reads.
+    /// The same if `times` as many had waited for reads, but no more than the share `most` of all. Operations that no
+    /// longer wait keep their time without reads.
     pub fn quantile_with_us(&self, share: f64, times: f64, most: f64) -> f64 {
         let waiting = self.0.iter().filter(|one| one.reads_us > 0.0).count() as f64;
         let now = waiting / self.0.len().max(1) as f64;
@@ -65,7 +64,7 @@ impl OperationLatencies {
 mod tests {
     use super::*;
 
-    /// 45 reads of 1 ms in a hundred operations, the others a microsecond.
+    /// 45 reads of 1 ms in a hundred operations; the others take a microsecond.
     fn mix() -> OperationLatencies {
         let one = |index| match index < 45 {
             true => OperationLatency { total_us: 1_000.0 + f64::from(index), reads_us: 995.0 },

@@ -1,16 +1,16 @@
-//! The background work of writes: read and written later, by a few at a time, and in long stretches.
+//! The background work of writes: read and written later, a few requests at a time, and in long sequences.
 
 use underlay_storage::medium::ModelOperation;
 
 use crate::demand::BackgroundDemand;
 
-/// Reads of the background in progress at once: two compactions, each of which reads ahead.
+/// Concurrent background reads: two compactions, each of which reads ahead.
 const READS_AT_ONCE: u32 = 2;
-/// Writes at once: the kernel writes back what has gathered, without waiting for one after the other.
+/// Concurrent writes: the kernel writes back accumulated data without waiting for each request.
 const WRITES_AT_ONCE: u32 = 16;
-/// Requests that may be due before writers have to wait.
+/// The number of due requests above which writers have to wait.
 const MAX_DUE_REQUESTS: f64 = 64.0;
-/// Requests that follow one another on the device before the next stretch.
+/// Consecutive requests on the device before the next sequence.
 const STRETCH: u32 = 16;
 
 pub(super) struct BackgroundBacklog {
@@ -22,30 +22,30 @@ pub(super) struct BackgroundBacklog {
     log_bytes: u64,
 }
 
-/// One direction of it.
+/// One direction of the work.
 #[derive(Clone, Copy, Debug, Default)]
 struct BacklogStream {
     due_bytes: f64,
     request_bytes: f64,
     under_way: u32,
     at_once: u32,
-    /// Where the stretch goes on, in which volume, and how many requests are left of it.
+    /// Where the sequence continues, in which volume, and how many of its requests are left.
     volume: usize,
     next_bytes: u64,
     left: u32,
 }
 
-/// A request of the background.
+/// A request of background work.
 pub(super) struct BackgroundRequest {
     pub operation: ModelOperation,
     pub length_bytes: u64,
-    /// The volume and the place in it where it goes on from the last one; a place of its own when absent.
+    /// The volume and the position in it that continue from the last request; separate positions when absent.
     pub continues: Option<(usize, u64)>,
 }
 
 impl BacklogStream {
     fn new(request_bytes: f64, at_once: u32) -> BacklogStream {
-        // Nobody asks for less than a block, or for more than a kernel passes on at once.
+        // No request is smaller than a block, or larger than a kernel's limit.
         let request_bytes = request_bytes.clamp(4096.0, 4_194_304.0);
         BacklogStream { request_bytes, at_once, ..BacklogStream::default() }
     }
@@ -86,7 +86,7 @@ impl BackgroundBacklog {
     pub(super) fn add(&mut self) {
         self.reads.due_bytes += self.each.read_bytes;
         self.writes.due_bytes += self.each.write_bytes;
-        // More than one at a time serves nobody.
+        // More than one at a time has no use.
         self.flushes_due = (self.flushes_due + self.each.flushes).min(2.0);
     }
 
@@ -108,7 +108,7 @@ impl BackgroundBacklog {
         Some(BackgroundRequest { operation: ModelOperation::Flush, length_bytes: 0, continues: Some((0, 0)) })
     }
 
-    /// Where a stretch begins. All of it is in one volume, as a file is in one directory.
+    /// Where a sequence begins. All of it is in one volume, as a file is in one directory.
     pub(super) fn began_at(&mut self, operation: ModelOperation, volume: usize, offset_bytes: u64) {
         let stream = if operation == ModelOperation::Read { &mut self.reads } else { &mut self.writes };
         stream.volume = volume;
@@ -124,7 +124,7 @@ impl BackgroundBacklog {
         }
     }
 
-    /// Where the log goes on.
+    /// Where the log continues.
     pub(super) fn log_offset(&mut self, bytes: u64) -> u64 {
         self.log_bytes = self.log_bytes.wrapping_add(bytes);
         self.log_bytes

@@ -1,4 +1,4 @@
-//! Whether a scenario is one that a system could have: records may be anybody's.
+//! Whether a scenario is plausible for a system: records may come from anyone.
 
 use super::{OperationArrivals, SimulationScenario};
 use crate::demand::BackgroundDemand;
@@ -15,7 +15,7 @@ pub(super) fn check(scenario: &SimulationScenario<'_>) -> Result<(), PredictionR
     if demand.classes.is_empty() || !(0.99..1.01).contains(&shares) {
         return refused("the shares of its operations don't add up to one");
     }
-    // Asked so that what is not a number fails, too.
+    // In this form, so that NaN fails, too.
     let sane = |value: f64, most: f64| (0.0..=most).contains(&value);
     let classes = demand.classes.iter().all(|class| {
         sane(class.cpu_us, 1e9)

@@ -1,4 +1,4 @@
-//! Requests' times on an idle storage.
+//! Requests' times on idle storage.
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -7,10 +7,10 @@ use underlay_storage::medium::ModelOperation;
 use super::SimulationScenario;
 use crate::device_network::{DeviceNetwork, VolumeRequest};
 
-/// Idle reads that tell what a read takes when nothing else is going on.
+/// Idle reads that show the time of a read when nothing else is going on.
 const IDLE_READS: u64 = 48;
 
-/// The times of a read and a commit on an idle storage, and the clock after these: it goes on from there.
+/// The times of a read and a commit on idle storage, and the clock after these, from which the simulation continues.
 pub(super) fn idle_times(
     bank: &mut DeviceNetwork,
     scenario: &SimulationScenario<'_>,
@@ -28,7 +28,7 @@ pub(super) fn idle_times(
                 *now_ns = next_ns.max(*now_ns);
                 bank.take(*now_ns, &mut done);
             }
-            // The network is no part of what the storage takes.
+            // The network's time is not the storage's.
             *now_ns = done.first().map_or(*now_ns, |one| one.at_ns - one.network_ns);
         }
         (*now_ns - began_ns) as f64

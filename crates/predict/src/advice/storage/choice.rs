@@ -1,4 +1,4 @@
-//! Storages that could be bought: devices of the catalogue, and how they are put together.
+//! Storage configurations that could be bought: devices of the catalogue and their arrangement.
 
 use underlay_record::PriceSum;
 use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, PresetLayout};
@@ -7,12 +7,12 @@ use underlay_storage::stack::{BackingSpec, DeviceSpec, StackNode, VolumeSpec};
 
 use super::{OfferCache, OfferPart, StorageGoal};
 
-/// Bytes on one device before the stripe goes on to the next: what a study has by default.
+/// Bytes on one device before the stripe continues on the next: a study's default.
 pub(super) const CHUNK_BYTES: u64 = 512 << 10;
-/// Devices are whole multiples of this, as a study makes them.
+/// Devices are whole multiples of this, as in a study.
 const CAPACITY_UNIT_BYTES: u64 = 1 << 20;
 
-/// Equal devices, and how many directories each is shown as.
+/// Equal devices, and the number of directories on each.
 #[derive(Clone, Debug)]
 pub(super) struct OfferDevices {
     pub medium: CatalogueMedium,
@@ -20,7 +20,7 @@ pub(super) struct OfferDevices {
     pub directories: u32,
 }
 
-/// Devices in the place of the point's own.
+/// Devices that replace the point's own.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceChoice {
     pub name: String,
@@ -33,7 +33,7 @@ pub(super) struct DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// So many devices of a medium as one volume, perhaps with a cache.
+    /// This many devices of a medium as one volume, perhaps with a cache.
     pub(super) fn striped(
         medium: &CatalogueMedium,
         count: u32,
@@ -49,8 +49,8 @@ impl DeviceChoice {
         }
     }
 
-    /// So many slow devices and a fast one, each with directories of its own: the fast one has as many more as it is
-    /// larger.
+    /// This many slow devices and a fast one, each with its own directories. The fast one has more in proportion to its
+    /// size.
     pub(super) fn side_by_side(slow: &CatalogueMedium, count: u32, fast: &CatalogueMedium) -> DeviceChoice {
         let directories = (fast.capacity_bytes() / slow.capacity_bytes().max(1)).clamp(1, 16) as u32;
         DeviceChoice {
@@ -88,7 +88,7 @@ impl DeviceChoice {
         self.devices.iter().map(|one| one.count).sum::<u32>() + u32::from(self.cache.is_some())
     }
 
-    /// Devices that data is on, the cache's aside.
+    /// The number of devices that hold data, without the cache's.
     pub(super) fn holding(&self) -> u32 {
         self.devices.iter().map(|one| one.count).sum()
     }
@@ -98,7 +98,7 @@ impl DeviceChoice {
         self.devices.iter().map(|one| one.medium.price() * f64::from(one.count)).chain(cache).sum()
     }
 
-    /// Its capacity if its directories are filled alike.
+    /// Its capacity if its directories fill evenly.
     pub(super) fn capacity_bytes(&self) -> f64 {
         let each = |one: &OfferDevices| one.medium.capacity_bytes() as f64;
         let smallest = self.devices.iter().map(each).fold(f64::INFINITY, f64::min);
@@ -113,7 +113,7 @@ impl DeviceChoice {
         }
     }
 
-    /// Each device is a directory, or several.
+    /// Whether each device is one directory, or several.
     pub(super) fn has_directories(&self) -> bool {
         self.layout == PresetLayout::Jbod && self.holding() > 1
     }
@@ -148,7 +148,7 @@ impl DeviceChoice {
         })
     }
 
-    /// After the data scale, as a study has them.
+    /// After the data scale, as in a study.
     pub(super) fn volumes(&self, wanted: &StorageGoal) -> Vec<VolumeSpec> {
         let device = |name: String, medium: &CatalogueMedium| {
             let units = (medium.capacity_bytes() as f64 / wanted.data_scale) as u64 / CAPACITY_UNIT_BYTES;
@@ -165,7 +165,7 @@ impl DeviceChoice {
                 devices.push((device(name, &one.medium), one.directories));
             }
         }
-        // A directory each, as a study has it.
+        // One directory each, as in a study.
         if self.layout == PresetLayout::Jbod {
             let alone = |(device, directories)| VolumeSpec {
                 directories,
@@ -190,7 +190,7 @@ impl DeviceChoice {
     }
 }
 
-/// `ebs-gp2 of 2 TiB`: a volume that is sold by its size is nothing without it.
+/// `ebs-gp2 of 2 TiB`: a volume that is sold by size needs the size in its name.
 fn named(medium: &CatalogueMedium) -> String {
     match &medium.volume {
         Some(_) => format!("{} of {}", medium.name, medium.size_text()),

@@ -1,4 +1,4 @@
-//! The candidates: every medium alone, published layouts, and a fast device in front of slow ones or beside them.
+//! The candidates: every medium alone, published layouts, and a fast device in front of slow ones or next to them.
 
 use underlay_storage::catalogue::{CatalogueMedium, LayoutPreset, MediumKind, VolumeRules};
 use underlay_storage::layers::cache::CacheMode;
@@ -15,20 +15,20 @@ use crate::device_network::MAX_DEVICES;
 use crate::refusal::PredictionRefusal;
 use crate::simulation::OperationArrivals;
 
-/// So many of the slower media get a fast device in front or beside them, the cheapest ...
+/// This many of the slower media get a fast device in front of them or next to them, the cheapest ...
 const SLOW_MEDIA: usize = 4;
-/// ... and so many of the faster ones are tried with each, those that are cheaper than all that are as fast.
+/// ... and this many of the faster ones are tried with each: those cheaper than all that are as fast.
 const FAST_MEDIA: usize = 4;
-/// Pairs that cost so many times what one medium does for it are not tried.
+/// Pairs that cost this many times as much as a single sufficient medium are not tried.
 const WORTH_IT: f64 = 1.5;
-/// Devices are whole multiples of a unit, so that a volume of exactly the room that is needed would fall short of it.
+/// Devices are whole multiples of a unit, so a volume of exactly the needed size would be too small.
 const SLACK: f64 = 1.02;
-/// Volumes are tried up to so many times doubled ...
+/// Volumes are doubled up to this many times ...
 const MAX_DOUBLINGS: i32 = 14;
-/// ... and between the last two sizes so often.
+/// ... and the interval between the last two sizes is halved this often.
 const HALVINGS: u32 = 5;
 
-/// A tried storage, with its parts.
+/// A tried storage configuration, with its parts.
 pub(super) struct TriedOffer {
     pub choice: DeviceChoice,
     pub offer: StorageOffer,
@@ -39,7 +39,7 @@ pub(super) struct OfferSearch<'a> {
     pub wanted: &'a StorageGoal,
     pub tried: Vec<TriedOffer>,
     pub excluded: Vec<ExcludedOffer>,
-    /// Why there is no answer, if there is none at all.
+    /// Why there is no answer at all, if there is none.
     pub refused: Option<PredictionRefusal>,
 }
 
@@ -48,7 +48,7 @@ impl OfferSearch<'_> {
         self.excluded.push(ExcludedOffer { name: name.to_owned(), why: reason.into() });
     }
 
-    /// Every medium, as few devices as hold the data and keep to the bound.
+    /// Every medium, with the smallest number of devices that hold the data and meet the bound.
     pub(super) fn media(&mut self, media: &[CatalogueMedium]) {
         for medium in media {
             if let Some(rules) = &medium.volume {
@@ -70,8 +70,8 @@ impl OfferSearch<'_> {
         }
     }
 
-    /// Volumes that are rented by size: as large as the data needs, more of them where each brings rates of its own,
-    /// and larger ones where the rates follow the size.
+    /// Volumes rented by size: as large as the data needs, more of them where each has its own rates, and larger ones
+    /// where the rates follow the size.
     fn volumes(&mut self, medium: &CatalogueMedium, rules: &VolumeRules) {
         let fewest = self.wanted.fewest(rules.bytes(rules.largest) as f64 / SLACK);
         if fewest > f64::from(self.wanted.most_devices) {
@@ -105,7 +105,7 @@ impl OfferSearch<'_> {
         }
     }
 
-    /// The smallest volumes that meet the bound by their rates, larger than the data needs.
+    /// The smallest volumes whose rates meet the bound, larger than the data needs.
     fn larger_volumes(
         &mut self,
         medium: &CatalogueMedium,
@@ -123,7 +123,7 @@ impl OfferSearch<'_> {
             }
             below = times;
         }
-        // The largest that is sold lies between two doublings as a rule.
+        // The largest on the market usually lies between two doublings.
         let largest_bytes = rules.bytes(rules.largest);
         if found.is_none()
             && let Ok(volume) = medium.with_size(largest_bytes)
@@ -175,7 +175,7 @@ impl OfferSearch<'_> {
         self.ask(choice).map_err(|refusal| refusal.to_string())
     }
 
-    /// A fast device in front of slow ones that don't keep to the bound alone.
+    /// A fast device in front of slow ones that don't meet the bound alone.
     pub(super) fn caches(&mut self, media: &[CatalogueMedium]) {
         let point = &self.wanted.point;
         if AccessDistribution::parse(&point.distribution).is_none() {
@@ -202,7 +202,7 @@ impl OfferSearch<'_> {
         }
     }
 
-    /// Slow devices and a fast one, each with directories of its own.
+    /// Slow devices and a fast one, each with its own directories.
     pub(super) fn hybrids(&mut self, media: &[CatalogueMedium]) {
         if !self.fills_directories() {
             return self.exclude(
@@ -224,7 +224,7 @@ impl OfferSearch<'_> {
         }
     }
 
-    /// Volumes as large as the data needs, and every other medium as it is.
+    /// Volumes as large as the data needs, and every other medium unchanged.
     fn fitted(&self, media: &[CatalogueMedium]) -> Vec<CatalogueMedium> {
         let sized = |medium: &CatalogueMedium| {
             let largest =
@@ -235,7 +235,7 @@ impl OfferSearch<'_> {
         media.iter().map(sized).collect()
     }
 
-    /// Slow media that don't do alone, each with fast ones, as long as both together are worth it.
+    /// Slow media that are not enough alone, each with fast ones, as long as both together are worth it.
     fn pairs<'m>(
         &self,
         slow: &'m [CatalogueMedium],
@@ -275,7 +275,7 @@ impl OfferSearch<'_> {
         let mut pairs = Vec::new();
         for slow in slow {
             let slow_us = idle_read_us(slow);
-            // A volume that is rented and a drive that is bought are not in one machine.
+            // A rented volume and a purchased drive can't be in one machine.
             let is_cloud = |medium: &CatalogueMedium| medium.kind == MediumKind::Cloud;
             let worth = fast.iter().filter(|(fast, us)| {
                 is_cloud(fast) == is_cloud(slow)
@@ -291,7 +291,7 @@ impl OfferSearch<'_> {
         self.wanted.most_devices.min(MAX_DEVICES as u32)
     }
 
-    /// The smallest number of devices that meets the bound, and what was tried beside it.
+    /// The smallest number of devices that meets the bound, and the other numbers tried.
     fn fewest_that_meet(
         &self,
         fewest: u32,
@@ -305,7 +305,7 @@ impl OfferSearch<'_> {
         if first.offer.meets {
             return Ok(vec![first]);
         }
-        // The need of reads alone is a lower bound, which spares trying hopeless numbers.
+        // The reads alone give a lower bound, so that hopeless numbers need not be tried.
         let prediction = &first.offer.prediction;
         let device_reads = prediction.reads_per_operation * (1.0 - prediction.cached_share.unwrap_or(0.0));
         let iops = read_iops(&first.choice.devices[0].medium);
@@ -342,7 +342,7 @@ impl OfferSearch<'_> {
             }
             tried.push(found);
         }
-        // Of those that meet it the smallest; of the others the one that is nearest to the bound.
+        // Among those that meet it the smallest; among the others the closest to the bound.
         let (best, short): (Vec<TriedOffer>, Vec<TriedOffer>) =
             tried.into_iter().partition(|one| one.offer.meets);
         let best = best.into_iter().min_by_key(|one| one.choice.holding());
@@ -350,7 +350,7 @@ impl OfferSearch<'_> {
         Ok(best.into_iter().chain(short).collect())
     }
 
-    /// Whether the system was measured on several directories, which it then fills alike.
+    /// Whether the system was measured on several directories, which it then fills evenly.
     fn fills_directories(&self) -> bool {
         self.calibration.cells().iter().any(|cell| {
             let point = &cell.point;
@@ -364,7 +364,7 @@ impl OfferSearch<'_> {
     }
 }
 
-/// A volume that holds its share of the data, and is so many times larger; another medium as it is.
+/// A volume that holds its share of the data, times this factor; other media unchanged.
 fn fitted(
     medium: &CatalogueMedium,
     wanted: &StorageGoal,
@@ -380,7 +380,7 @@ fn fitted(
     loop {
         match medium.with_size(rules.bytes(units)) {
             Ok(volume) => return Ok(volume),
-            // Its stated rates are sold with larger volumes only.
+            // Its stated rates are only sold with larger volumes.
             Err(_) if units < rules.largest => units = (units * 2.0).min(rules.largest),
             Err(reason) => return Err(reason),
         }
@@ -405,7 +405,7 @@ pub(super) fn offer(
         ..wanted.point.clone()
     };
     let prediction = calibration.predict(&point)?;
-    // A cache that fills up does it for a while only.
+    // A cache that fills up helps only for a while.
     let lasts = !prediction.is_saturated && prediction.cache_full_s.is_none();
     let meets = lasts && prediction.p99_us.value <= wanted.p99_us;
     let (price, capacity_bytes) = (choice.price(), choice.capacity_bytes());

@@ -1,13 +1,13 @@
-//! Where the answer becomes another one.
+//! The crossovers, where another answer becomes the better one.
 
 use super::search::{TriedOffer, offer};
 use super::{AdviceCrossovers, StorageAdvice, StorageGoal, StorageOffer};
 use crate::calibration::Calibration;
 
-/// Steps that narrow down a rate.
+/// Steps that narrow a rate down.
 const HALVINGS: usize = 7;
 
-/// Where the answer becomes another one.
+/// Finds the crossovers of an answer.
 pub(super) fn turns(
     calibration: &Calibration,
     wanted: &StorageGoal,
@@ -25,7 +25,7 @@ pub(super) fn turns(
         then_by_looser: None,
     };
     let first = offers.first();
-    // Offers with the same medium get dearer with it.
+    // Offers with the same medium get more expensive with it.
     let others = |one: &&TriedOffer| first.is_some_and(|first| !shares_a_medium(first, one));
     if let Some(other) = offers.iter().find(others) {
         turns.until_usd = Some(other.offer.usd);
@@ -36,7 +36,7 @@ pub(super) fn turns(
         turns.until_p99_us = Some(p99_us(first));
         let faster = offers.iter().skip(1).find(|other| p99_us(other) < p99_us(first));
         turns.then_by_tighter = faster.map(|one| one.offer.name.clone());
-        // The same storage at another rate.
+        // The same storage configuration at another rate.
         let meets = |one: &TriedOffer, rate: f64| {
             offer(calibration, wanted, &one.choice, rate).is_ok_and(|offer| offer.meets)
         };
@@ -74,7 +74,7 @@ fn shares_a_medium(a: &TriedOffer, b: &TriedOffer) -> bool {
     media(b).iter().any(|name| of_a.contains(name))
 }
 
-/// Those that are faster than everything cheaper.
+/// The offers that are faster than everything cheaper.
 pub(super) fn frontier(advice: &StorageAdvice) -> Vec<usize> {
     let mut places: Vec<(usize, &StorageOffer)> =
         advice.all().enumerate().filter(|(_, offer)| !offer.prediction.is_saturated).collect();
