@@ -16,10 +16,18 @@ pub(crate) struct LatePlaces {
     refusals: RateLimitedLog,
 }
 
+/// The places of one bucket. It may have as many as are free: a store that answers nothing takes half of them at most,
+/// two such stores a third each, and other buckets always find some.
+#[derive(Debug)]
+pub(super) struct BucketPlaces {
+    all: Arc<LatePlaces>,
+    count: AtomicUsize,
+}
+
 /// One of them.
 #[derive(Debug)]
 pub(super) struct LatePlace {
-    places: Arc<LatePlaces>,
+    bucket: Arc<BucketPlaces>,
 }
 
 impl LatePlaces {
@@ -27,16 +35,30 @@ impl LatePlaces {
         Arc::new(LatePlaces { most, count: AtomicUsize::new(0), refusals: RateLimitedLog::default() })
     }
 
+    /// Those that are in use.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl BucketPlaces {
+    pub(super) fn new(all: Arc<LatePlaces>) -> Arc<BucketPlaces> {
+        Arc::new(BucketPlaces { all, count: AtomicUsize::new(0) })
+    }
+
     pub(super) fn try_take(self: &Arc<Self>) -> Option<LatePlace> {
-        let place = self.take();
-        if self.count() <= self.most || is_planted(PlantedBug::EntriesUncounted) {
+        let (own, all) = self.add();
+        let place = LatePlace { bucket: Arc::clone(self) };
+        let free = self.all.most.saturating_sub(all);
+        if own < free || is_planted(PlantedBug::EntriesUncounted) {
             return Some(place);
         }
-        if let Some(count) = self.refusals.count() {
+        if let Some(count) = self.all.refusals.count() {
             tracing::warn!(
-                "{count} writes were refused: stores may still carry out unanswered ones to {} names\n  \
-                 what to do: see whether the stores answer; if they do, raise `memory` in [local]",
-                self.most
+                "{count} writes were refused: the store of their bucket may still carry out unanswered ones to {own} \
+                 names, and those of all buckets to {all}\n  \
+                 what to do: see whether the stores answer; if they do, raise `memory` in [local]"
             );
         }
         None
@@ -44,18 +66,20 @@ impl LatePlaces {
 
     /// Also where there is none: what may land has to be remembered.
     pub(super) fn take(self: &Arc<Self>) -> LatePlace {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        LatePlace { places: Arc::clone(self) }
+        self.add();
+        LatePlace { bucket: Arc::clone(self) }
     }
 
-    /// Those that are in use.
-    pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+    /// Counts one more. Returns how many there were, of this bucket and of all.
+    fn add(&self) -> (usize, usize) {
+        let own = self.count.fetch_add(1, Ordering::Relaxed);
+        (own, self.all.count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 impl Drop for LatePlace {
     fn drop(&mut self) {
-        self.places.count.fetch_sub(1, Ordering::Relaxed);
+        self.bucket.count.fetch_sub(1, Ordering::Relaxed);
+        self.bucket.all.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

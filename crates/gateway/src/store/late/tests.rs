@@ -107,12 +107,12 @@ async fn lose_answers(late: &Arc<LateRequests>, names: &[&str]) -> Vec<bool> {
 
 #[tokio::test]
 async fn unanswered_names_beyond_limit_are_refused() {
-    let (places, within) = (LatePlaces::new(3), Duration::from_secs(1));
+    let (places, within) = (LatePlaces::new(4), Duration::from_secs(1));
     let (late, other) = (Arc::new(LateRequests::new(LONG)), Arc::new(LateRequests::new(within)));
     late.limit_by(Arc::clone(&places));
     other.limit_by(Arc::clone(&places));
     // The same name again takes no second place, here and there together.
-    assert_eq!(lose_answers(&late, &["a", "b", "a", "b"]).await, [true; 4]);
+    assert_eq!(lose_answers(&late, &["a", "b", "a", "b", "c"]).await, [true, true, true, true, false]);
     assert_eq!(lose_answers(&other, &["c", "c", "d"]).await, [true, true, false]);
     assert_eq!(late.follow_for_client("c", put("1")).err(), Some(ClientWait::NoPlace));
     assert_eq!(late.state.lock().ends.len(), 2);
@@ -121,11 +121,36 @@ async fn unanswered_names_beyond_limit_are_refused() {
     // A place comes free with its name, and one that was answered is given back.
     tokio::time::sleep(within).await;
     assert_eq!(other.names(), [""; 0]);
-    drop(late.follow_for_client("c", put("1")).unwrap());
+    drop(other.follow_for_client("c", put("1")).unwrap());
     assert_eq!(lose_answers(&other, &["d", "e"]).await, [true, false]);
     // What an earlier start has left counts, even beyond the limit.
-    late.recall(recalled(vec![named("f", Some((put("1"), LONG)))]), |_| true);
-    assert_eq!(places.count(), 4);
+    late.recall(
+        recalled(vec![named("f", Some((put("1"), LONG))), named("g", Some((put("1"), LONG)))]),
+        |_| true,
+    );
+    assert_eq!(places.count(), 5);
+}
+
+#[tokio::test]
+async fn dead_store_leaves_places_to_others() {
+    let places = LatePlaces::new(90);
+    let buckets = [(); 3].map(|()| {
+        let late = Arc::new(LateRequests::new(LONG));
+        late.limit_by(Arc::clone(&places));
+        late
+    });
+    let names: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut remembered = Vec::new();
+    for late in &buckets {
+        let have_place = lose_answers(late, &names).await;
+        remembered.push(have_place.iter().filter(|has_place| **has_place).count());
+    }
+    assert_eq!(remembered, [45, 23, 11]);
+    // One whose store answers goes on.
+    let well = Arc::new(LateRequests::new(LONG));
+    well.limit_by(Arc::clone(&places));
+    assert!(well.follow_for_client("a", put("1")).is_ok());
 }
 
 #[tokio::test]
