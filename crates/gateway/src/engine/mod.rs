@@ -58,7 +58,7 @@ pub use parts::CompletedPart;
 pub use read::{AnswerBody, ResolvedObject};
 pub(crate) use room::RoomKind;
 pub(crate) use slots::HeldSlot;
-pub use upload::{MAX_PARTS, PartSummary};
+pub use upload::{MAX_PART_BYTES, MAX_PARTS, PartSummary};
 pub use write::{PutRequest, VerifyBody, WriteReceipt};
 
 use std::collections::{HashMap, HashSet};

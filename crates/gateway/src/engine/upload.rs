@@ -33,6 +33,8 @@ use crate::store::{BackendKind, bare};
 
 /// S3's limits.
 pub const MAX_PARTS: u16 = 10_000;
+/// S3's limit for one part, sent or copied.
+pub const MAX_PART_BYTES: u64 = 5 << 30;
 const MAX_OBJECT_BYTES: u64 = 5 << 40;
 /// So many uploads are looked at in one go; many may be of one group.
 const UPLOADS_A_STEP: usize = 1_000;
@@ -221,6 +223,7 @@ impl GatewayEngine {
                 "the range is not within the source, which has {size} bytes"
             )));
         }
+        check_copied_part(&range)?;
         let is_together = self.are_together((bucket, key), from);
         if !is_together || !source.is_exclusive(from.1) || is_splintered(&resolved.record.extents, &range) {
             let length = range.end - range.start;
@@ -249,6 +252,7 @@ impl GatewayEngine {
                 if range.end > source.size_bytes {
                     return Err(GatewayError::PreconditionFailed);
                 }
+                check_copied_part(&range)?;
                 // The MD5 of the bytes would need the bytes. Its substitute differs whenever they differ, also in a
                 // copy of the local directory that gives the same versions to other objects.
                 let text = format!("{life:016x}:{}:{}:{}", source.version, range.start, range.end);
@@ -589,53 +593,86 @@ fn summary(key: &str, upload: &str, record: UploadRecord) -> UploadSummary {
     }
 }
 
+/// # Errors
+/// When a part would be longer than S3's may be, also one that moves no bytes: the copy could not be repeated at S3.
+fn check_copied_part(range: &Range<u64>) -> GatewayResult<()> {
+    match range.end - range.start {
+        ..=MAX_PART_BYTES => Ok(()),
+        _ => Err(GatewayError::InvalidRequest(
+            "a part has at most 5 GiB: copy the source in several parts".to_owned(),
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::StreamExt as _;
 
+    use super::super::copy::CopyRequest;
     use super::*;
     use crate::config::{ConfigSecrets, GatewayConfig};
     use crate::serving::setup_of;
+
+    /// An engine with an object that an upload of one part has made.
+    struct CompletedGround {
+        engine: Arc<GatewayEngine>,
+        upload: String,
+        part: WriteReceipt,
+        _directory: tempfile::TempDir,
+    }
+
+    impl CompletedGround {
+        async fn new() -> CompletedGround {
+            let directory = tempfile::tempdir().unwrap();
+            let text = format!(
+                "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{0}/local\"\n[new_buckets]\nstore = \"{0}/store\"\n\
+                 [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
+                directory.path().display(),
+            );
+            let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
+            let engine =
+                GatewayEngine::open(setup_of(&config, &ConfigSecrets::default(), None)).await.unwrap();
+            engine.create_bucket("lake").await.unwrap();
+            let upload =
+                engine.create_upload("lake", "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
+            let body = futures_util::stream::iter([Ok(Bytes::from_static(b"part"))]).boxed();
+            let verify: VerifyBody = Box::new(|_, _| Ok(()));
+            let part = engine.upload_part("lake", "a", &upload, 1, 4, &[], body, verify).await.unwrap();
+            let ground = CompletedGround { engine, upload, part, _directory: directory };
+            ground.complete(&ground.part.etag).await.unwrap();
+            ground
+        }
+
+        async fn complete(&self, etag: &str) -> GatewayResult<WriteReceipt> {
+            let (etag, checksums) = (etag.to_owned(), ObjectChecksums::default());
+            let parts = vec![CompletedPart { number: 1, etag, checksums: checksums.clone() }];
+            let conditions = WriteConditions::default();
+            self.engine.complete_upload("lake", "a", &self.upload, parts, conditions, checksums, None).await
+        }
+    }
 
     /// The answer to a completion may be lost just when the gateway is replaced by this version, which alone notes who
     /// has made an object.
     #[tokio::test]
     async fn completion_repeated_after_upgrade_is_answered_by_etag() {
-        let ground = tempfile::tempdir().unwrap();
-        let text = format!(
-            "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{0}/local\"\n[new_buckets]\nstore = \"{0}/store\"\n\
-             [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
-            ground.path().display(),
-        );
-        let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
-        let engine = GatewayEngine::open(setup_of(&config, &ConfigSecrets::default(), None)).await.unwrap();
-        engine.create_bucket("lake").await.unwrap();
-        let upload =
-            engine.create_upload("lake", "a", ObjectHeaders::default(), Vec::new(), None).await.unwrap();
-        let body = futures_util::stream::iter([Ok(Bytes::from_static(b"part"))]).boxed();
-        let verify: VerifyBody = Box::new(|_, _| Ok(()));
-        let part = engine.upload_part("lake", "a", &upload, 1, 4, &[], body, verify).await.unwrap();
-        let complete = async |etag: &str| {
-            let part =
-                CompletedPart { number: 1, etag: etag.to_owned(), checksums: ObjectChecksums::default() };
-            let conditions = WriteConditions::default();
-            engine
-                .complete_upload(
-                    "lake",
-                    "a",
-                    &upload,
-                    vec![part],
-                    conditions,
-                    ObjectChecksums::default(),
-                    None,
-                )
-                .await
-        };
-        let first = complete(&part.etag).await.unwrap();
-        assert_eq!(complete(&part.etag).await.as_ref(), Ok(&first));
+        let ground = CompletedGround::new().await;
+        let first = ground.complete(&ground.part.etag).await.unwrap();
         let name = ObjectName::new("lake", "a");
-        engine.committer.commit(Vec::new(), move |change| change.forget_maker(&name)).await.unwrap();
-        assert_eq!(complete(&part.etag).await.as_ref(), Ok(&first));
-        assert_eq!(complete(&"0".repeat(32)).await, Err(GatewayError::NoSuchUpload));
+        ground.engine.committer.commit(Vec::new(), move |change| change.forget_maker(&name)).await.unwrap();
+        assert_eq!(ground.complete(&ground.part.etag).await.as_ref(), Ok(&first));
+        assert_eq!(ground.complete(&"0".repeat(32)).await, Err(GatewayError::NoSuchUpload));
+    }
+
+    /// A copy has the parts and their ETag, as if an earlier version had completed it.
+    #[tokio::test]
+    async fn completion_repeated_onto_copy_is_no_success() {
+        let ground = CompletedGround::new().await;
+        let first = ground.complete(&ground.part.etag).await.unwrap();
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            let named = |key: &str| ("lake".to_owned(), key.to_owned());
+            let request = CopyRequest { from: named(from), to: named(to), ..CopyRequest::default() };
+            assert_eq!(ground.engine.copy(request).await.unwrap().etag, first.etag);
+        }
+        assert_eq!(ground.complete(&ground.part.etag).await, Err(GatewayError::NoSuchUpload));
     }
 }

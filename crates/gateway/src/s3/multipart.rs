@@ -13,7 +13,7 @@ use super::listing::NameEncoding;
 use super::object::{expires, headers_of};
 use super::preconditions::ObjectPreconditions;
 use crate::digests::{ALGORITHMS, ChecksumKind, UploadChecksum};
-use crate::engine::{CompletedPart as Listed, MAX_PARTS, UploadEntry, UploadsRequest};
+use crate::engine::{CompletedPart as Listed, MAX_PART_BYTES, MAX_PARTS, UploadEntry, UploadsRequest};
 use crate::errors::GatewayError;
 use crate::model::ChecksumCoverage;
 
@@ -129,7 +129,7 @@ pub(super) async fn part(
     }
     algorithms.extend(of_upload.filter(|algorithm| !promised.algorithms.contains(algorithm)));
     let size = input::size(input.content_length, &request.headers)?;
-    if size > 5 << 30 {
+    if size > MAX_PART_BYTES {
         return Err(error(GatewayError::TooLarge("a part has at most 5 GiB".to_owned())));
     }
     check_target(front, (&input.bucket, &input.key), &asked).await?;

@@ -300,3 +300,30 @@ fn negative_marker_of_parts_is_refused() {
         assert_eq!((reply.status, reply.code().as_str()), (status, code), "{marker}: {reply:?}");
     }
 }
+
+/// Also where the copy would move no bytes, as in a bucket of the gateway's own.
+#[test]
+fn part_copied_beyond_five_gigabytes_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("objects");
+    std::fs::create_dir_all(&store).unwrap();
+    // It takes no room on the disk.
+    std::fs::File::create(store.join("huge")).unwrap().set_len(6 << 30).unwrap();
+    for lines in ["", "consistency = \"revalidate\"\n"] {
+        let ground = tempfile::tempdir().unwrap();
+        let sections =
+            format!("[bucket.lake]\nstore = \"{}\"\nwrite = \"through\"\n{lines}", store.display());
+        let program = Program::start(ground.path(), &sections);
+        let upload = begin(&program, "/lake/copied", &[]);
+        let source = ("x-amz-copy-source", "/lake/huge");
+        let copy = |headers: &[(&str, &str)]| {
+            let reply = part(&program, "/lake/copied", &upload, 1, headers, b"");
+            (reply.status, reply.code())
+        };
+        let refused = (400, "InvalidRequest".to_owned());
+        assert_eq!(copy(&[source]), refused, "{lines}");
+        assert_eq!(copy(&[source, ("x-amz-copy-source-range", "bytes=0-5368709120")]), refused, "{lines}");
+        let copied = copy(&[source, ("x-amz-copy-source-range", "bytes=6442450939-6442450943")]);
+        assert_eq!(copied.0, 200, "{lines} {copied:?}");
+    }
+}
