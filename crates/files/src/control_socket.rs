@@ -123,19 +123,32 @@ impl Drop for ControlSocket {
 fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // On Unix sockets, this limit holds for `connect` as well.
-    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(UnixStream::from(socket))
+    let (address, deadline) = (SocketAddrUnix::new(path)?, Instant::now() + limit);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        // On Unix sockets, this limit holds for `connect` as well.
+        set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(UnixStream::from(socket)),
+            // On a socket with a time limit, any signal does this, also one that the kernel would restart calls after.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
-/// Whether a process listens there, even if it accepts nobody.
+/// Whether a process may be listening there, even if it accepts nobody. Only the kernel's word that there is none
+/// counts against it: a caller with too few descriptors knows nothing of the socket, and may be about to remove it.
 pub fn is_listening(path: &Path) -> bool {
     const LIMIT: Duration = Duration::from_secs(1);
-    match connect_within(path, LIMIT) {
-        Ok(_) => true,
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-    }
+    let is_absent = |kind| {
+        use io::ErrorKind::{ConnectionRefused, InvalidFilename, InvalidInput, NotADirectory, NotFound};
+        matches!(kind, ConnectionRefused | InvalidFilename | InvalidInput | NotADirectory | NotFound)
+    };
+    connect_within(path, LIMIT).err().is_none_or(|error| !is_absent(error.kind()))
 }
 
 /// Those that are served now.
@@ -347,6 +360,7 @@ fn is_closed(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::thread::JoinHandleExt as _;
     use std::sync::mpsc;
 
     use super::*;
@@ -377,6 +391,28 @@ mod tests {
         let refused = Asking::open(&path, Duration::from_millis(50)).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(is_listening(&path));
+        drop(listener);
+        assert!(!is_listening(&path), "the socket is left, and nobody has it");
+    }
+
+    /// Whatever ended the wait, somebody has the socket.
+    #[test]
+    fn signal_does_not_end_the_wait_for_a_full_queue() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full");
+        let listener = listen(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let _waiting = UnixStream::connect(&path).unwrap();
+        extern "C" fn pass_over(_: libc::c_int) {}
+        // SAFETY: the handler does nothing. Calls that can be restarted are, as by default with `signal`.
+        unsafe { libc::signal(libc::SIGUSR1, pass_over as *const () as libc::sighandler_t) };
+        let looking = std::thread::spawn(move || is_listening(&path));
+        while !looking.is_finished() {
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(looking.as_pthread_t(), libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(looking.join().unwrap());
     }
 
     #[test]

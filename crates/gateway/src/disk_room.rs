@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use underlay_files::Folder;
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
@@ -201,7 +201,7 @@ impl DiskRoom {
             reserve.file = self.folder.file(RESERVE).ok();
         }
         let Some(file) = &reserve.file else { return };
-        let made = fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES);
+        let made = retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES));
         reserve.held = match made {
             Ok(()) => ReserveState::Whole,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => ReserveState::Impossible,

@@ -52,7 +52,7 @@ pub fn clean(
     let directory = registry.directory();
     // Two simultaneous clean-ups would interfere with each other.
     let lock = File::open(directory).map_err(|error| AttachError::io("open", directory, error))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&lock, FlockOperation::LockExclusive))
         .map_err(|errno| AttachError::io("lock", directory, errno))?;
 
     let mut cleaned = CleanupResult::default();

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
@@ -72,7 +72,8 @@ impl JournalSegment {
         }
         let offset = state.end_bytes;
         // Room is asked for before the client sends a byte: a full disk must not be found out half-way.
-        let is_allocated = match fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes.max(1)) {
+        let allocate = || fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes.max(1));
+        let is_allocated = match retry_on_intr(allocate) {
             Ok(()) => true,
             // Not every file system can; the write itself will tell.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,

@@ -4,10 +4,12 @@
 //! lowered clock, or one whose caches others use. No kernel counter shows this: nothing was stolen and nothing waited.
 //! The computation does show it.
 
+use std::fs::File;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use serde::{Deserialize, Serialize};
 use underlay_attach::{AttachError, CpuConfinement, Processors, ResourceRegistry};
 use underlay_files::{Access, Folder};
@@ -172,7 +174,8 @@ const COMPUTATION: u32 = 1;
 pub(super) fn remembered(registry: &ResourceRegistry, cpu: &str, speed: CpuSpeed) -> CpuSpeed {
     let Ok(folder) = Folder::open(registry.directory()) else { return speed };
     // Otherwise, of two runs that measure at once, the slower could replace what the faster has just written.
-    let lock = folder.file(LOCK).ok().filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
+    let wait_for = |lock: &File| retry_on_intr(|| flock(lock, FlockOperation::LockExclusive));
+    let lock = folder.file(LOCK).ok().filter(|lock| wait_for(lock).is_ok());
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let saved: Option<KnownSpeeds> =

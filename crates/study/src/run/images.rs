@@ -64,6 +64,7 @@ fn copy_range(source: &File, target: &File, start: u64, end: u64) -> io::Result<
         let length = usize::try_from(end - offset_in).unwrap_or(usize::MAX).min(1 << 30);
         let copied =
             match copy_file_range(source, Some(&mut offset_in), target, Some(&mut offset_out), length) {
+                Err(Errno::INTR) => continue,
                 // The kernel copies between file systems of one kind only.
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     return copy_by_hand(source, target, offset_in, end);
