@@ -59,7 +59,7 @@ fn poll_once<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 /// # Errors
 /// When it is not there.
 pub(super) fn open_files(directory: &std::path::Path) -> Result<LocalFileSystem> {
-    Ok(LocalFileSystem::new_with_prefix(directory)?.with_automatic_cleanup(true))
+    LocalFileSystem::new_with_prefix(directory)
 }
 
 /// Somebody else puts a file, or deletes one.

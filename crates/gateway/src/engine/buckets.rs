@@ -8,6 +8,7 @@ use underlay_files::{Access, Folder};
 use underlay_sync::Mutex;
 use underlay_sync::rate_limited_log::RateLimitedLog;
 
+use super::list::FOLDER_STEPS;
 use super::placing::KeyClaims;
 use super::regions::PrefixRegions;
 use super::sent::OfBucket;
@@ -18,7 +19,7 @@ use crate::config::{PrefixRule, StorePlace};
 use crate::disk_room::DiskNeed;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::{BucketRecord, now_ms};
-use crate::store::BackendKind;
+use crate::store::{BackendKind, StorePlaces};
 
 /// Of one gateway, as S3 gives an account by default.
 pub(crate) const MAX_BUCKETS: usize = 10_000;
@@ -74,7 +75,10 @@ impl GatewayEngine {
         let backend = (self.setup.open_store)(place)
             .map_err(|problem| format!("the store of bucket {name}: {problem}"))?
             .with_memory(self.storing.clone());
-        backend.late().limit_by(Arc::clone(&self.late_places));
+        backend.late().limit_by(match backend.kind {
+            BackendKind::S3 => Arc::clone(&self.s3_late_places),
+            BackendKind::Directory => StorePlaces::new(Arc::clone(&self.late_places)),
+        });
         // Requests to a directory end with the gateway.
         if backend.kind == BackendKind::S3 {
             let (log, bucket) = (Arc::clone(&self.sent), name.to_owned());
@@ -96,6 +100,7 @@ impl GatewayEngine {
             is_going: AtomicBool::new(false),
             gate: tokio::sync::RwLock::default(),
             claims: KeyClaims::default(),
+            folder_steps: tokio::sync::Semaphore::new(FOLDER_STEPS),
         })
     }
 

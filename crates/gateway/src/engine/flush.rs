@@ -22,7 +22,7 @@ use crate::meta::ObjectName;
 use crate::model::{
     ContentExtent, ContentId, ContentPlace, ContentRecord, ObjectRecord, StoredRecord, now_ms,
 };
-use crate::store::{BackendKind, RequestEffect, StoredInfo};
+use crate::store::{BackendKind, RequestEffect, StoredInfo, UnfinishedFiles};
 
 /// A reader of what is about to be overwritten or deleted in the store holds up one flusher for so long, and a client
 /// that writes through.
@@ -146,13 +146,28 @@ impl GatewayEngine {
                 }
             },
         };
-        let work = self.carry_out((&state, name), (resolved, task), turn.is_stuck, fence);
+        let is_storing = matches!(task, FlushTask::Copy { .. } | FlushTask::Upload(_));
+        let work = async {
+            if is_storing {
+                state.backend.make_way(&name.key).await?;
+            }
+            self.carry_out((&state, name), (resolved, task), turn.is_stuck, fence).await
+        };
         let outcome = match &following {
             Some(following) => following.watch(work).await,
             None => work.await,
         };
-        if following.is_some() && outcome.is_err() && state.backend.kind == BackendKind::Directory {
-            state.backend.clear_folders_above(&name.key, state.folders_of_others(&name.key)).await;
+        if let (Some(following), Err(_)) = (&following, &outcome) {
+            // A write that was given up may go on in the file that it has begun.
+            let unfinished = match following.may_land() {
+                true => UnfinishedFiles::Kept,
+                false => UnfinishedFiles::Removed,
+            };
+            let kept_folders = state.folders_of_others(&name.key);
+            // The next failure, or the next deletion, does it again.
+            if let Err(error) = state.backend.clear_place(&name.key, kept_folders, unfinished).await {
+                tracing::debug!("what was written of {name} stays in the store: {error}");
+            }
         }
         outcome
     }

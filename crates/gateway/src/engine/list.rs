@@ -25,8 +25,11 @@ const LAST: char = '\u{10ffff}';
 
 /// Folders of an S3 store that one request asks about at the same time.
 const FOLDERS_A_STEP: usize = 8;
-/// Requests that do so at the same time: connections to stores are few.
+/// Requests of one bucket that do so at the same time: connections to its store are few.
 pub(super) const FOLDER_STEPS: usize = 8;
+/// As many keys as S3 lists in one answer. Where a listing needs none of them in a row, asking behind them all is no
+/// more work than reading on.
+const KEYS_AN_ANSWER: usize = 1000;
 
 /// Groups keys that come in order.
 struct KeyGrouping<'a> {
@@ -53,6 +56,10 @@ impl KeyGrouping<'_> {
 
     /// Whether the page has nothing more from the folder of this name, of which one key has been looked at.
     fn is_over(&self, names: &FirstNames, folder: &str) -> bool {
+        let prefix = self.request.prefix.as_str();
+        if !folder.starts_with(prefix) && !prefix.starts_with(folder) {
+            return true;
+        }
         let after = self.request.after.as_deref();
         let is_before_page = after.is_some_and(|after| after > folder && !after.starts_with(folder));
         // All of the folder has this name or a later one.
@@ -375,7 +382,11 @@ impl GatewayEngine {
         let mut folders: Vec<String> = folders.into_iter().collect();
         while !folders.is_empty() {
             let deeper_folders = folders.split_off(folders.len().min(FOLDERS_A_STEP));
-            let _permit = self.folder_steps.acquire().await;
+            let waiting = tokio::time::timeout(self.setup.patience, state.folder_steps.acquire());
+            let Ok(_permit) = waiting.await else {
+                let text = "the bucket's store is busy with other listings: try again later";
+                return Err(GatewayError::Busy(text.to_owned()));
+            };
             let listed = folders.iter().map(|folder| list_escaped(state, &grouping, folder, &is_own));
             for names in futures_util::future::try_join_all(listed).await? {
                 out_of_order.merge(request.most, names);
@@ -406,23 +417,31 @@ async fn list_escaped(
     let (mut names, mut passed) = (FirstNames::default(), None::<String>);
     loop {
         let mut listed = state.backend.list_escaped(folder, passed.as_deref())?;
-        let mut is_over = None;
-        while let Some(entry) = listed.next().await {
+        // The folder of the latest key, if the page needs no more of it, and how many of its keys came since then.
+        let mut over: Option<(String, usize)> = None;
+        let next = loop {
+            let Some(entry) = listed.next().await else { break None };
             let (key, object) = entry?;
             let segment = key.get(folder.len()..).and_then(|rest| Some((rest, rest.find('/')?)));
             let segment = segment.map(|(rest, end)| rest[..end].to_owned());
             if !is_own(&key) && grouping.is_wanted(state, &key) {
                 names.add(grouping, key, object);
             }
+            over = match (segment, over) {
+                (Some(segment), Some((latest, count))) if segment == latest => Some((latest, count + 1)),
+                (Some(segment), _) if grouping.is_over(&names, &format!("{folder}{segment}/")) => {
+                    Some((segment, 1))
+                }
+                _ => None,
+            };
             // The rest of the folder with this name is passed over by asking behind it, once.
-            if let Some(segment) = segment.filter(|segment| passed.as_ref() != Some(segment))
-                && grouping.is_over(&names, &format!("{folder}{segment}/"))
+            if let Some((segment, KEYS_AN_ANSWER)) = &over
+                && passed.as_ref() != Some(segment)
             {
-                is_over = Some(segment);
-                break;
+                break Some(segment.clone());
             }
-        }
-        match is_over {
+        };
+        match next {
             Some(segment) => passed = Some(segment),
             None => return Ok(names),
         }

@@ -82,7 +82,7 @@ use crate::memory::MemoryBudget;
 use crate::meta::{MetadataCommitter, MetadataStore, ObjectName};
 use crate::model::ContentId;
 use crate::staged::is_staged;
-use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend, remove_empty_above, remove_unfinished};
+use crate::store::{LatePlaces, LateRequests, MayGoOn, StoreBackend, StorePlaces, UnfinishedFiles};
 use crate::supervision::LoopSupervisor;
 use entries::UploadEntries;
 use queue::FlushQueue;
@@ -158,12 +158,12 @@ pub struct GatewayEngine {
     late_of_removed: Mutex<HashMap<String, Arc<LateRequests>>>,
     /// For names to which stores may still do what clients asked for.
     late_places: Arc<LatePlaces>,
+    /// Those of all buckets in S3, which have one endpoint.
+    s3_late_places: Arc<StorePlaces>,
     /// What stores have not answered is made durable by one at a time, so that nothing overtakes what is newer.
     keeping: tokio::sync::Mutex<()>,
     /// Requests that wait for room.
     waiting: room::RoomQueue,
-    /// Of listings that ask stores about several folders at once.
-    folder_steps: tokio::sync::Semaphore,
     /// Contents that the log has already named as withheld by the store.
     told: Mutex<HashSet<ContentId>>,
     /// Nobody else may use the directory while we do.
@@ -236,6 +236,8 @@ pub(crate) struct BucketState {
     pub(crate) gate: tokio::sync::RwLock<()>,
     /// Of writes on their way to a directory in which others write as well.
     pub(crate) claims: placing::KeyClaims,
+    /// Of listings that ask the store about several folders at once.
+    pub(crate) folder_steps: tokio::sync::Semaphore,
 }
 
 pub(crate) struct RuleState {
@@ -261,20 +263,19 @@ impl BucketState {
     pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
+        // A kill may have come between the file's removal and theirs, or while the file was written. Nobody else writes
+        // to a name of ours now, nor below the folder of parts.
+        let (kept_folders, unfinished) = match (is_staged(key), self.is_exclusive(key)) {
+            (true, _) => (0, UnfinishedFiles::Removed),
+            (false, true) => (self.folders_of_others(key), UnfinishedFiles::Removed),
+            (false, false) => (0, UnfinishedFiles::Kept),
+        };
+        self.backend.clear_place(key, kept_folders, unfinished).await?;
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
-        let (is_ours, kept_folders) = (self.is_exclusive(key), self.folders_of_others(key));
-        crate::blocking::spawn_blocking(move || {
-            // A kill may have come between the file's removal and theirs, or while the file was written. Nobody else
-            // writes to the name now.
-            if is_ours {
-                remove_unfinished(&directory, &path);
-                remove_empty_above(&directory, &path, kept_folders);
-            }
-            sync_above(&directory, path.as_ref())
-        })
-        .await
-        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-        .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
+        crate::blocking::spawn_blocking(move || sync_above(&directory, path.as_ref()))
+            .await
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            .map_err(|error| GatewayError::Store(format!("cannot make the deletion durable: {error}")))
     }
 
     /// How many of the folders above a key, from the outermost on, have keys that others write as well.
@@ -450,6 +451,7 @@ impl GatewayEngine {
             None => HashSet::new(),
         };
         let next_number = AtomicU64::new(metadata.epoch << NUMBER_BITS);
+        let late_places = LatePlaces::new(entries::most_late_names(memory_bytes));
         let engine = GatewayEngine {
             metadata,
             committer,
@@ -477,10 +479,10 @@ impl GatewayEngine {
             making: Arc::default(),
             bucket_limits: buckets::BucketLimits::default(),
             late_of_removed: Mutex::default(),
-            late_places: LatePlaces::new(entries::most_late_names(memory_bytes)),
+            s3_late_places: StorePlaces::new(Arc::clone(&late_places)),
+            late_places,
             keeping: tokio::sync::Mutex::default(),
             waiting: room::RoomQueue::default(),
-            folder_steps: tokio::sync::Semaphore::new(list::FOLDER_STEPS),
             told: Mutex::default(),
             _lock: lock,
             supervisor,

@@ -121,6 +121,9 @@ impl GatewayEngine {
                 PlaceFinding::ObjectAbove(above) => return Err(taken(&above, &name.key)),
                 PlaceFinding::Folder(contents) => {
                     check_nothing_inside(&view, state, &name.key)?;
+                    if contents.is_empty {
+                        return Ok(claim);
+                    }
                     if stays(&view, state, name, &contents)? {
                         let inside = contents.keys.first().cloned();
                         return Err(taken(&name.key, &inside.unwrap_or_else(|| format!("{}/...", name.key))));

@@ -104,7 +104,8 @@ impl GatewayEngine {
         let late = Arc::new(LateRequests::new(STORE_TIMEOUT));
         let (log, name) = (Arc::clone(&self.sent), bucket.to_owned());
         late.note_sent_in(Arc::new(OfBucket { log, bucket: name }));
-        late.limit_by(Arc::clone(&self.late_places));
+        // Only requests to S3 are noted for the next start.
+        late.limit_by(Arc::clone(&self.s3_late_places));
         self.late_of_removed.lock().insert(bucket.to_owned(), Arc::clone(&late));
         late
     }

@@ -388,7 +388,8 @@ impl GatewayEngine {
         let view = self.metadata.view()?;
         let maker = view.maker(name)?;
         let made = view.object(name)?.filter(|record| match &maker {
-            Some((maker, version)) if *version == record.version => maker == upload,
+            // No upload has made a copy.
+            Some((maker, version)) if *version == record.version => !maker.is_empty() && maker == upload,
             // Earlier versions did not note the maker: the ETag of the parts alone tells.
             _ => !record.part_sizes_bytes.is_empty(),
         });
@@ -674,5 +675,7 @@ mod tests {
             assert_eq!(ground.engine.copy(request).await.unwrap().etag, first.etag);
         }
         assert_eq!(ground.complete(&ground.part.etag).await, Err(GatewayError::NoSuchUpload));
+        let nobody = CompletedGround { upload: String::new(), ..ground };
+        assert_eq!(nobody.complete(&nobody.part.etag).await, Err(GatewayError::NoSuchUpload));
     }
 }

@@ -3,7 +3,7 @@
 
 mod places;
 
-pub(crate) use places::LatePlaces;
+pub(crate) use places::{LatePlaces, StorePlaces};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{BackendKind, StoreBackend};
 use crate::errors::{GatewayError, GatewayResult};
 use crate::model::ObjectHeaders;
 use crate::staged::is_staged;
-use places::{BucketPlaces, LatePlace};
+use places::LatePlace;
 
 /// A request's effect on a name. It is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub(crate) struct LateWait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientWait {
     Late(LateWait),
-    /// There is no place for one more name of this bucket.
+    /// There is no place for one more name of this store.
     NoPlace,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct LateRequests {
     state: Mutex<LateState>,
     notes: Mutex<Option<Arc<dyn SentNotes>>>,
     /// Where there is a limit.
-    places: Mutex<Option<Arc<BucketPlaces>>>,
+    places: Mutex<Option<Arc<StorePlaces>>>,
 }
 
 /// Where requests are noted before they are sent, for a start after a kill.
@@ -192,7 +192,7 @@ impl LateRequests {
 
     fn follow_in(
         self: &Arc<Self>,
-        places: Option<Arc<BucketPlaces>>,
+        places: Option<Arc<StorePlaces>>,
         name: &str,
         effect: RequestEffect,
     ) -> std::result::Result<SendPermit, ClientWait> {
@@ -228,8 +228,8 @@ impl LateRequests {
     }
 
     /// To keep what clients' requests leave here within a limit.
-    pub(crate) fn limit_by(&self, places: Arc<LatePlaces>) {
-        *self.places.lock() = Some(BucketPlaces::new(places));
+    pub(crate) fn limit_by(&self, places: Arc<StorePlaces>) {
+        *self.places.lock() = Some(places);
     }
 
     /// Changes, by name, of what the next start has to know; `None` if there is nothing new since the last time. A
@@ -319,7 +319,7 @@ impl LateRequests {
             // As in a process that runs: what the gateway sends by itself needs none.
             let needs_place = is_of_client(&name) && !is_staged(&name);
             late.place =
-                late.place.take().or_else(|| places.as_ref().filter(|_| needs_place).map(BucketPlaces::take));
+                late.place.take().or_else(|| places.as_ref().filter(|_| needs_place).map(StorePlaces::take));
             if !is_kept {
                 state.changed.insert(name);
             }
@@ -449,7 +449,7 @@ pub(crate) struct SendPermit {
     seen: Arc<AtomicU8>,
     note: Option<u64>,
     /// Of a client's request: where its place is from, and that unless the name had one.
-    places: Option<Arc<BucketPlaces>>,
+    places: Option<Arc<StorePlaces>>,
     place: Option<LatePlace>,
 }
 
@@ -479,7 +479,7 @@ impl Drop for SendPermit {
             let late = LateName { effect, deadline: now + self.late.within, place };
             let late = state.enter(Arc::clone(&self.name), late);
             // The name that had a place may have been forgotten meanwhile.
-            late.place = late.place.take().or_else(|| self.places.as_ref().map(BucketPlaces::take));
+            late.place = late.place.take().or_else(|| self.places.as_ref().map(StorePlaces::take));
             state.changed.insert(Arc::clone(&self.name));
             state.noted.extend(self.note);
         }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use underlay_files::Folder;
 
@@ -46,6 +46,12 @@ pub(super) fn is_unfinished(name: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
+/// Whether it is a file as a gateway writes it, for its user alone.
+pub(super) fn is_own_file(found: &Stat) -> bool {
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    is_file && found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0
+}
+
 struct LeftoverWalk {
     /// Only what was changed last before this.
     before: SystemTime,
@@ -64,17 +70,14 @@ impl LeftoverWalk {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // The gateway's are for its user alone. A link to an object has the object's time, and its own only in the
-        // inode's.
-        let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0;
+        // A link to an object has the object's time, and its own only in the inode's.
         let changed_s = found.st_mtime.max(found.st_ctime);
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(changed_s).unwrap_or(0));
         // Whole seconds: what may be younger is left.
         let is_old = changed + Duration::from_secs(1) <= self.before;
-        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         // Another link's bytes stay.
         let bytes = if found.st_nlink > 1 { 0 } else { u64::try_from(found.st_blocks).unwrap_or(0) * 512 };
-        Ok((is_ours && is_old && is_file).then_some(bytes))
+        Ok((is_own_file(&found) && is_old).then_some(bytes))
     }
 
     fn take(&mut self, folder: &impl AsFd, path: &Path, name: &OsString, is_trial: bool) -> io::Result<bool> {

@@ -1,6 +1,7 @@
 //! Others may have put links below a directory store: they would make the gateway read and write elsewhere, with its
 //! own rights. `object_store` follows links.
 
+use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -9,12 +10,17 @@ use object_store::path::Path;
 use underlay_sync::planted::{PlantedBug, is_planted};
 
 use super::StoreBackend;
+use super::leftovers::is_own_file;
 use crate::errors::{GatewayError, GatewayResult};
 
 const OTHERS_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 /// Unfinished files of one name that are looked for.
 const MAX_UNFINISHED: u32 = 1000;
+/// So many numbers in a row without a file are the end of them: a later one is there where an earlier one was finished.
+const MAX_MISSING: u32 = 4;
+/// Empty directories that are looked through in an object's place.
+const MAX_EMPTY_FOLDERS: usize = 2000;
 
 /// What a path leads to, as far as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +61,7 @@ pub(super) fn walk(root: &std::path::Path, path: &Path) -> GatewayResult<PathEnd
         if found.is_symlink() {
             return refused("is a link, and the gateway follows none");
         }
-        let is_ours = found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0;
-        // Our own group is the user's alone on most systems, and umask 002 usual there.
-        let is_shared = found.mode() & OTHERS_WRITE != 0
-            || (found.mode() & GROUP_WRITES != 0 && found.gid() != rustix::process::getegid().as_raw());
-        if found.is_dir() && (!is_ours || is_shared) {
+        if found.is_dir() && !is_written_by_us_alone(&found) {
             return refused("can be written to by other users (`chmod go-w`), who could put a link there");
         }
         match (index + 1 == parts, found.is_dir()) {
@@ -71,9 +73,17 @@ pub(super) fn walk(root: &std::path::Path, path: &Path) -> GatewayResult<PathEnd
     Ok(end)
 }
 
+fn is_written_by_us_alone(folder: &Metadata) -> bool {
+    let is_ours = folder.uid() == rustix::process::geteuid().as_raw() || folder.uid() == 0;
+    // Our own group is the user's alone on most systems, and umask 002 usual there.
+    let is_shared = folder.mode() & OTHERS_WRITE != 0
+        || (folder.mode() & GROUP_WRITES != 0 && folder.gid() != rustix::process::getegid().as_raw());
+    is_ours && !is_shared
+}
+
 /// Removes the directories above a path that are empty, as `object_store` does behind a file that it removes, but not
 /// the outermost `kept_folders` ones. A writer who is about to use one makes it again.
-pub(crate) fn remove_empty_above(root: &std::path::Path, path: &Path, kept_folders: usize) {
+pub(super) fn remove_empty_above(root: &std::path::Path, path: &Path, kept_folders: usize) {
     let whole = root.join(path.as_ref());
     let depth = path.as_ref().split('/').count() - 1;
     for folder in whole.ancestors().skip(1).take(depth.saturating_sub(kept_folders)) {
@@ -87,14 +97,50 @@ pub(crate) fn remove_empty_above(root: &std::path::Path, path: &Path, kept_folde
 
 /// Removes what interrupted writes to a path have left beside it: `object_store` writes a file `k` under the name `k#1`
 /// first, or another number. It would keep the directory from being empty, and another object from having its name.
-pub(crate) fn remove_unfinished(root: &std::path::Path, path: &Path) {
+/// What is not a gateway's own file by its owner and mode stays.
+pub(super) fn remove_unfinished(root: &std::path::Path, path: &Path) {
+    let mut missing = 0;
     for number in 0..MAX_UNFINISHED {
-        match std::fs::remove_file(root.join(format!("{path}#{number}"))) {
-            Ok(()) => {}
-            // Links begin with 0, and files with 1.
-            Err(error) if number == 0 && error.kind() == ErrorKind::NotFound => {}
-            Err(_) => return,
+        let file = root.join(format!("{path}#{number}"));
+        match rustix::fs::lstat(&file) {
+            Ok(found) => {
+                missing = 0;
+                if is_own_file(&found) {
+                    // One that can't be removed is found again by the next deletion.
+                    let _ = std::fs::remove_file(&file);
+                }
+            }
+            Err(_) => missing += 1,
         }
+        if missing == MAX_MISSING {
+            return;
+        }
+    }
+}
+
+/// Removes the empty directories at a path, where an object is to be: a deletion may have left them for others.
+pub(super) fn remove_empty_below(folder: &std::path::Path) {
+    let mut folders = vec![folder.to_owned()];
+    let mut found = 0;
+    while let Some(next) = folders.get(found).cloned() {
+        found += 1;
+        // Others could put a link in the place of an inner one.
+        if !std::fs::symlink_metadata(&next)
+            .is_ok_and(|found| found.is_dir() && is_written_by_us_alone(&found))
+        {
+            return;
+        }
+        for entry in std::fs::read_dir(&next).into_iter().flatten().flatten() {
+            // Where there is a file, nothing is empty in the end.
+            if folders.len() == MAX_EMPTY_FOLDERS || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                return;
+            }
+            folders.push(entry.path());
+        }
+    }
+    // Inner ones come behind outer ones.
+    for folder in folders.iter().rev() {
+        let _ = std::fs::remove_dir(folder);
     }
 }
 

@@ -20,9 +20,10 @@ mod unfinished;
 mod wire;
 
 pub(crate) use confirm::{EtagFingerprint, bare};
-pub(crate) use late::{LatePlaces, LateRequests, RecalledRequest, RequestEffect, SendPermit, SentNotes};
+pub(crate) use late::{
+    LatePlaces, LateRequests, RecalledRequest, RequestEffect, SendPermit, SentNotes, StorePlaces,
+};
 pub(crate) use leftovers::{DirectoryWriters, look_through};
-pub(crate) use links::{remove_empty_above, remove_unfinished};
 pub(crate) use names::{MAX_KEY_BYTES, OWNERS, folder_of, has_own_name, holds_escaped, is_behind_escaped};
 pub use names::{NameError, key_of, path_of};
 pub use one_name::{MakeMedium, NameDirectory};
@@ -49,6 +50,7 @@ use crate::errors::{GatewayError, GatewayResult, StoreRefusal};
 use crate::memory::MemoryBudget;
 use crate::model::ObjectHeaders;
 use attributes::{found, is_header_value};
+use links::PathEnd;
 
 /// Objects up to this size are sent by one request, and longer ones in parts of this size or more.
 const PART_BYTES: u64 = 8 << 20;
@@ -122,6 +124,14 @@ pub struct StoreBackend {
     memory: MemoryBudget,
     /// Where names are tried, if not in the directory itself.
     medium: Option<Arc<MakeMedium>>,
+}
+
+/// Whether files that interrupted writes to a name have left in a directory go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnfinishedFiles {
+    Removed,
+    /// Somebody may be writing one.
+    Kept,
 }
 
 impl StoreBackend {
@@ -489,7 +499,8 @@ impl StoreBackend {
         }
     }
 
-    /// It is no error when there is none. Nothing is begun once `may_go_on` says no.
+    /// It is no error when there is none. Nothing is begun once `may_go_on` says no. The directories above it stay: see
+    /// [`clear_place`](Self::clear_place).
     pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
         let path = self.reach(key).await?;
         may_go_on()?;
@@ -501,20 +512,55 @@ impl StoreBackend {
         }
     }
 
-    /// Takes away the empty directories above an object that could not be stored in a directory: another one could not
-    /// have their names. The outermost `kept_folders` ones stay: others may be about to use theirs.
-    pub(crate) async fn clear_folders_above(&self, key: &str, kept_folders: usize) {
-        let Ok(path) = self.locate(key) else { return };
-        let cleared = self.check_root(move |root| {
+    /// Takes away what keeps other objects of a directory from their names, where an object was deleted or could not be
+    /// stored: the empty directories above it, but not the outermost `kept_folders` ones, which others may be about to
+    /// use. What interrupted writes to it have left goes, too, where nobody else writes to it now.
+    pub(crate) async fn clear_place(
+        &self,
+        key: &str,
+        kept_folders: usize,
+        unfinished: UnfinishedFiles,
+    ) -> GatewayResult<()> {
+        if self.kind != BackendKind::Directory {
+            return Ok(());
+        }
+        let path = self.locate(key)?;
+        self.check_root(move |root| {
             root.check()?;
             links::check(root.path(), &path)?;
+            if unfinished == UnfinishedFiles::Removed {
+                links::remove_unfinished(root.path(), &path);
+            }
             links::remove_empty_above(root.path(), &path, kept_folders);
             Ok(())
-        });
-        // The next failure there, or the next deletion, does it again.
-        if let Err(error) = cleared.await {
-            tracing::debug!("empty directories stay in the store: {error}");
+        })
+        .await
+    }
+
+    /// Before an object's bytes are sent to a directory in which nobody else writes: takes away empty directories of its
+    /// name.
+    ///
+    /// # Errors
+    /// `Refused` where a directory with something in it has its name, or a file is where its directory has to be:
+    /// its bytes would be written in vain.
+    pub(crate) async fn make_way(&self, key: &str) -> GatewayResult<()> {
+        if self.kind != BackendKind::Directory {
+            return Ok(());
         }
+        let path = self.locate(key)?;
+        self.check_root(move |root| {
+            root.check()?;
+            if links::walk(root.path(), &path)? == PathEnd::Folder {
+                links::remove_empty_below(&root.path().join(path.as_ref()));
+            }
+            let text = match links::walk(root.path(), &path)? {
+                PathEnd::Open => return Ok(()),
+                PathEnd::FileAbove(_) => "PUT: the store has an object where a directory has to be",
+                PathEnd::Folder => "PUT: the store has a directory of this name",
+            };
+            Err(GatewayError::Refused { refusal: StoreRefusal::Name, text: text.to_owned() })
+        })
+        .await
     }
 
     /// S3 says 204 of a deleted object that was not there. One that says 404 may mean the bucket, or something in front
@@ -608,7 +654,7 @@ impl StoreBackend {
         let mut is_nothing = move |entry: &object_store::Result<ObjectMeta>| {
             std::mem::take(&mut is_first)
                 && entry.as_ref().is_err_and(|error| refusals::says_no_object(kind, "LIST", error))
-                && matches!(links::walk(root.path(), &folder), Ok(links::PathEnd::FileAbove(_)))
+                && matches!(links::walk(root.path(), &folder), Ok(PathEnd::FileAbove(_)))
         };
         listed.filter(move |entry| std::future::ready(!is_nothing(entry))).boxed()
     }

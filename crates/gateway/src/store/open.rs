@@ -65,8 +65,8 @@ fn open_directory(directory: &Path) -> Result<StoreBackend, OpenError> {
         .map_err(|error| failed(&error))?
         // The journal forgets objects that the store has acknowledged.
         .with_fsync(true)
-        // An empty directory would be in the way of an object of its name.
-        .with_automatic_cleanup(true);
+        // It would remove directories that others are about to use: `clear_place` knows which.
+        .with_automatic_cleanup(false);
     StoreBackend::new(Arc::new(store), BackendKind::Directory)
         .with_root(folder.path())
         .map_err(|error| failed(&error))
@@ -259,6 +259,7 @@ mod tests {
         let (_directory, backend) = directory();
         put(&backend, "a/b/c").await.unwrap();
         backend.delete("a/b/c", &|| Ok(())).await.unwrap();
+        backend.make_way("a").await.unwrap();
         put(&backend, "a").await.unwrap();
         backend.head("a").await.unwrap();
     }
@@ -288,6 +289,7 @@ mod tests {
         for key in ["from", "dir/to"] {
             backend.delete(key, &|| Ok(())).await.unwrap();
         }
+        backend.make_way("dir").await.unwrap();
         put(&backend, "dir").await.unwrap();
         assert_eq!(names(directory.path()), ["dir"]);
     }

@@ -31,7 +31,9 @@ pub(crate) struct FolderContents {
     pub(crate) keys: Vec<String>,
     /// Something that is no object, which nobody here will remove.
     pub(crate) has_others: bool,
-    /// It is changing: a file is on its way, or a directory is empty. Or there is more than could be looked at.
+    /// There is no file, only directories: they go when an object takes their place.
+    pub(crate) is_empty: bool,
+    /// It is changing: a file is on its way, or a directory has just gone. Or there is more than could be looked at.
     pub(crate) is_unsettled: bool,
 }
 
@@ -45,7 +47,9 @@ impl StoreBackend {
         let looked = self.check_root(move |root| root.check().and_then(|()| find(root.path(), &path)));
         match looked.await {
             // The flushers try again until it answers.
-            Err(GatewayError::Store(_) | GatewayError::StoreAway(_)) => Ok(PlaceFinding::Free),
+            Err(GatewayError::Store(_) | GatewayError::StoreAway(_) | GatewayError::Busy(_)) => {
+                Ok(PlaceFinding::Free)
+            }
             outcome => outcome,
         }
     }
@@ -63,37 +67,41 @@ fn find(root: &std::path::Path, path: &Path) -> GatewayResult<PlaceFinding> {
         PathEnd::Folder => {
             let mut contents = FolderContents::default();
             // What can't be looked at may be anything.
-            contents.is_unsettled |= look_into(root, path, &mut contents).is_err();
+            match look_into(root, path, &mut contents) {
+                Ok(has_files) => {
+                    contents.is_empty = !has_files && !contents.has_others && !contents.is_unsettled;
+                }
+                Err(_) => contents.is_unsettled = true,
+            }
             PlaceFinding::Folder(contents)
         }
     })
 }
 
-/// Follows no link, and has one directory open at a time however deep they are.
-fn look_into(root: &std::path::Path, top: &Path, contents: &mut FolderContents) -> std::io::Result<()> {
-    let (mut folders, mut left) = (vec![top.clone()], MAX_ENTRIES);
+/// Whether there is a file. Follows no link, and has one directory open at a time however deep they are.
+fn look_into(root: &std::path::Path, top: &Path, contents: &mut FolderContents) -> std::io::Result<bool> {
+    let (mut folders, mut left, mut has_files) = (vec![top.clone()], MAX_ENTRIES, false);
     while let Some(folder) = folders.pop() {
         let entries = match std::fs::read_dir(root.join(folder.as_ref())) {
             Ok(entries) => entries,
             // It went with its last file.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 contents.is_unsettled = true;
-                return Ok(());
+                return Ok(has_files);
             }
             Err(error) => return Err(error),
         };
-        let mut is_empty = true;
         for entry in entries {
             let entry = entry?;
-            is_empty = false;
             if left == 0 {
                 contents.is_unsettled = true;
             }
             if contents.has_others || contents.is_unsettled {
-                return Ok(());
+                return Ok(has_files);
             }
             left -= 1;
             let (name, kind) = (entry.file_name(), entry.file_type()?);
+            has_files |= !kind.is_dir();
             let path = name.to_str().and_then(|name| Path::parse(format!("{folder}/{name}")).ok());
             match path {
                 Some(path) if kind.is_dir() => folders.push(path),
@@ -104,9 +112,8 @@ fn look_into(root: &std::path::Path, top: &Path, contents: &mut FolderContents) 
                 _ => contents.has_others = true,
             }
         }
-        contents.is_unsettled |= is_empty;
     }
-    Ok(())
+    Ok(has_files)
 }
 
 /// Whether a key has this path.
@@ -126,7 +133,7 @@ mod tests {
     fn obstacles_of_objects_are_found() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        for folder in ["full/deep", "empty", "writing"] {
+        for folder in ["full/deep", "empty/inner", "writing"] {
             std::fs::create_dir_all(root.join(folder)).unwrap();
         }
         for file in ["file", "full/a", "full/deep/b", "writing/a#1"] {
@@ -141,9 +148,9 @@ mod tests {
         let keys = vec!["full/a".to_owned(), "full/deep/b".to_owned()];
         assert_eq!(full, FolderContents { keys, ..FolderContents::default() });
         let unsettled = FolderContents { is_unsettled: true, ..FolderContents::default() };
-        for key in ["empty", "writing"] {
-            assert_eq!(found(root, key), Ok(PlaceFinding::Folder(unsettled.clone())), "{key}");
-        }
+        assert_eq!(found(root, "writing"), Ok(PlaceFinding::Folder(unsettled)));
+        let empty = FolderContents { is_empty: true, ..FolderContents::default() };
+        assert_eq!(found(root, "empty"), Ok(PlaceFinding::Folder(empty)));
         std::os::unix::fs::symlink(root, root.join("full/link")).unwrap();
         assert!(matches!(found(root, "full"), Ok(PlaceFinding::Folder(contents)) if contents.has_others));
         for key in ["full/link", "full/link/a"] {

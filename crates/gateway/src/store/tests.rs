@@ -93,8 +93,7 @@ async fn part_larger_than_all_memory_is_never_gathered() {
 /// A store in this directory.
 fn in_directory(directory: &std::path::Path) -> StoreBackend {
     let files = object_store::local::LocalFileSystem::new_with_prefix(directory).unwrap();
-    let files = Arc::new(files.with_automatic_cleanup(true));
-    StoreBackend::new(files, BackendKind::Directory).with_root(directory).unwrap()
+    StoreBackend::new(Arc::new(files), BackendKind::Directory).with_root(directory).unwrap()
 }
 
 async fn put_byte(backend: &StoreBackend, key: &str, only: StoreCondition) -> GatewayResult<()> {
@@ -155,9 +154,36 @@ async fn directories_of_failed_write_go() {
         let body = futures_util::stream::iter(pieces).boxed();
         let (headers, only, size) = (ObjectHeaders::default(), StoreCondition::Always, 2 * PART_BYTES);
         assert!(backend.put(key, &headers, size, &only, body, &|| Ok(())).await.is_err());
-        backend.clear_folders_above(key, 0).await;
+        backend.clear_place(key, 0, UnfinishedFiles::Removed).await.unwrap();
     }
     assert!(!path("e").exists() && !path("kept/h").exists() && path("kept/empty").is_dir());
+}
+
+/// What can't become an object is not written first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn obstacle_in_directory_is_found_before_bytes_are_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = in_directory(directory.path());
+    let path = |name: &str| directory.path().join(name);
+    for folder in ["empty/inner/most", "full/inner", "half/inner"] {
+        std::fs::create_dir_all(path(folder)).unwrap();
+    }
+    for file in ["full/inner/k", "file"] {
+        std::fs::write(path(file), "x").unwrap();
+    }
+    std::os::unix::fs::symlink(path("file"), path("half/link")).unwrap();
+    for key in ["new", "new/a", "full/new", "file", "empty"] {
+        assert_eq!(backend.make_way(key).await, Ok(()), "{key}");
+    }
+    assert!(!path("empty").exists() && path("file").is_file());
+    for key in ["full", "half", "file/a", "file/a/b"] {
+        let refused = backend.make_way(key).await;
+        assert!(
+            matches!(&refused, Err(GatewayError::Refused { refusal: StoreRefusal::Name, .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(path("full/inner/k").is_file() && path("half/inner").is_dir() && path("half/link").is_symlink());
 }
 
 /// Its end is not the end of what is there.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use underlay_gateway::config::{StoreConsistency, WriteMode};
 use underlay_gateway::engine::{GatewayEngine, ListRequest, WriteConditions};
-use underlay_gateway::store::BackendKind;
+use underlay_gateway::store::{BackendKind, path_of};
 
 use crate::own_s3::OwnS3;
 use crate::program::Program;
@@ -199,6 +199,44 @@ fn escaped_folders_of_other_pages_are_passed_over() {
     }
     let (found, _, lists) = listed(&format!("list-type=2&prefix={}", "a%2F".repeat(1000)));
     assert!(found.is_empty() && lists == 0, "{found:?} {lists}");
+}
+
+/// Asking once for each folder would be a thousand times the work of reading on.
+#[test]
+fn listing_passes_over_many_escaped_folders_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = OwnS3::start(0);
+    store.may_list(usize::MAX);
+    let stored_as = |key: &str| path_of(key, BackendKind::S3).unwrap().to_string();
+    for index in 0..1500 {
+        store.put_directly(&stored_as(&format!("build#{index:04}/log")), b"x", &[]);
+    }
+    for index in 0..5000 {
+        store.put_directly(&stored_as(&format!("/x/{index:04}")), b"x", &[]);
+    }
+    for key in ["b", "c", "d"] {
+        store.put_directly(key, b"x", &[]);
+    }
+    let sections = store.sections(directory.path(), "consistency = \"revalidate\"");
+    let program = Program::start(directory.path(), &sections);
+    let listed = |query: &str| {
+        let before = store.lists();
+        let reply = ask(program.address, "GET", &format!("/lake?{query}"), &[], b"").unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        (tags(&reply.text(), "Key"), tags(&reply.text(), "Prefix"), store.lists() - before)
+    };
+    for (query, expected, most_lists) in [
+        ("list-type=2&start-after=c", &["d"][..], 8),
+        ("list-type=2&prefix=c", &["c"], 6),
+        ("delimiter=%2F&list-type=2&prefix=c", &["c"], 6),
+    ] {
+        let (found, _, lists) = listed(query);
+        assert_eq!(found, expected, "{query}");
+        assert!(lists <= most_lists, "{query}: {lists}");
+    }
+    let (found, groups, lists) = listed("delimiter=%2F&list-type=2&max-keys=1000");
+    assert_eq!((found.len(), groups.len()), (1, 1000), "{found:?}");
+    assert!(lists <= 12, "{lists}");
 }
 
 const MODES: [StoreConsistency; 2] = [StoreConsistency::Exclusive, StoreConsistency::Revalidate];

@@ -1,6 +1,7 @@
 //! Writes that a directory could never take: they are refused before anybody relies on them.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +21,7 @@ use crate::signed::ask;
 fn ground(objects: &Path, shared: &[&str], write: WriteMode) -> Ground {
     std::fs::create_dir_all(objects).unwrap();
     let files = object_store::local::LocalFileSystem::new_with_prefix(objects).unwrap();
-    let mut ground =
-        Ground::new(Arc::new(files.with_fsync(true).with_automatic_cleanup(true)), BackendKind::Directory);
+    let mut ground = Ground::new(Arc::new(files.with_fsync(true)), BackendKind::Directory);
     let rule = |prefix: &&str| PrefixRule {
         prefix: (*prefix).to_owned(),
         write: WriteMode::Through,
@@ -217,14 +217,57 @@ async fn unfinished_file_of_deleted_object_is_in_no_way() {
     let engine = ground.open(&directory.path().join("local")).await;
     put_some(&engine, &["a/x"]).await;
     ground.drain(&engine).await;
-    for number in [1, 2] {
-        std::fs::write(objects.join(format!("a/x#{number}")), "half").unwrap();
+    // The first one became the object, and the second one was there then.
+    for number in [0, 2, 3] {
+        write_own(&objects.join(format!("a/x#{number}")));
     }
     std::fs::remove_file(objects.join("a/x")).unwrap();
     delete(&engine, "a/x").await.unwrap();
     put_some(&engine, &["a"]).await;
     ground.drain(&engine).await;
     assert!(objects.join("a").is_file());
+}
+
+/// As a gateway does, for its user alone.
+fn write_own(path: &Path) {
+    std::fs::write(path, "half").unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// They were there before the directory was the gateway's alone, and only look like its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_others_beside_deleted_object_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    let ground = ground(&objects, &[], SOON);
+    let theirs = ["report#0", "report#1"].map(|name| objects.join(name));
+    for path in &theirs {
+        std::fs::write(path, "theirs").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let engine = ground.open(&directory.path().join("local")).await;
+    put_some(&engine, &["report"]).await;
+    ground.drain(&engine).await;
+    delete(&engine, "report").await.unwrap();
+    ground.drain(&engine).await;
+    assert!(!objects.join("report").exists() && theirs.iter().all(|path| path.exists()));
+}
+
+/// An object of its name has the place, once nothing is in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directory_kept_for_others_gives_way_to_object() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = directory.path().join("objects");
+    let ground = ground(&objects, &["out/theirs/"], SOON);
+    let engine = ground.open(&directory.path().join("local")).await;
+    put_some(&engine, &["out/mine/x"]).await;
+    ground.drain(&engine).await;
+    delete(&engine, "out/mine/x").await.unwrap();
+    ground.drain(&engine).await;
+    std::fs::create_dir_all(objects.join("out/theirs/inner")).unwrap();
+    put_some(&engine, &["out"]).await;
+    ground.drain(&engine).await;
+    assert!(objects.join("out").is_file());
 }
 
 /// Where others write as well, they may be about to use a directory.
@@ -234,12 +277,16 @@ async fn directories_that_others_use_as_well_stay() {
     let objects = directory.path().join("objects");
     let ground = ground(&objects, &["out/theirs/"], SOON);
     let engine = ground.open(&directory.path().join("local")).await;
-    put_some(&engine, &["out/mine/x"]).await;
-    ground.drain(&engine).await;
-    std::fs::remove_file(objects.join("out/mine/x")).unwrap();
-    delete(&engine, "out/mine/x").await.unwrap();
-    ground.drain(&engine).await;
-    assert!(!objects.join("out/mine").exists() && objects.join("out").is_dir());
+    for is_gone_before in [false, true] {
+        put_some(&engine, &["out/mine/x"]).await;
+        ground.drain(&engine).await;
+        if is_gone_before {
+            std::fs::remove_file(objects.join("out/mine/x")).unwrap();
+        }
+        delete(&engine, "out/mine/x").await.unwrap();
+        ground.drain(&engine).await;
+        assert!(!objects.join("out/mine").exists() && objects.join("out").is_dir(), "{is_gone_before}");
+    }
 }
 
 /// What is in the way has an hour, and the client of the new object would wait for it.

@@ -16,10 +16,10 @@ pub(crate) struct LatePlaces {
     refusals: RateLimitedLog,
 }
 
-/// The places of one bucket. It may have as many as are free: a store that answers nothing takes half of them at most,
-/// two such stores a third each, and other buckets always find some.
+/// The places of one store: the S3 endpoint, or the directory of a bucket. It may have as many as are free, so one that
+/// answers nothing takes half of them at most, and others find some.
 #[derive(Debug)]
-pub(super) struct BucketPlaces {
+pub(crate) struct StorePlaces {
     all: Arc<LatePlaces>,
     count: AtomicUsize,
 }
@@ -27,7 +27,7 @@ pub(super) struct BucketPlaces {
 /// One of them.
 #[derive(Debug)]
 pub(super) struct LatePlace {
-    bucket: Arc<BucketPlaces>,
+    store: Arc<StorePlaces>,
 }
 
 impl LatePlaces {
@@ -42,22 +42,22 @@ impl LatePlaces {
     }
 }
 
-impl BucketPlaces {
-    pub(super) fn new(all: Arc<LatePlaces>) -> Arc<BucketPlaces> {
-        Arc::new(BucketPlaces { all, count: AtomicUsize::new(0) })
+impl StorePlaces {
+    pub(crate) fn new(all: Arc<LatePlaces>) -> Arc<StorePlaces> {
+        Arc::new(StorePlaces { all, count: AtomicUsize::new(0) })
     }
 
     pub(super) fn try_take(self: &Arc<Self>) -> Option<LatePlace> {
         let (own, all) = self.add();
-        let place = LatePlace { bucket: Arc::clone(self) };
+        let place = LatePlace { store: Arc::clone(self) };
         let free = self.all.most.saturating_sub(all);
         if own < free || is_planted(PlantedBug::EntriesUncounted) {
             return Some(place);
         }
         if let Some(count) = self.all.refusals.count() {
             tracing::warn!(
-                "{count} writes were refused: the store of their bucket may still carry out unanswered ones to {own} \
-                 names, and those of all buckets to {all}\n  \
+                "{count} writes were refused: their store may still carry out unanswered ones to {own} names, and all \
+                 stores to {all}\n  \
                  what to do: see whether the stores answer; if they do, raise `memory` in [local]"
             );
         }
@@ -67,10 +67,10 @@ impl BucketPlaces {
     /// Also where there is none: what may land has to be remembered.
     pub(super) fn take(self: &Arc<Self>) -> LatePlace {
         self.add();
-        LatePlace { bucket: Arc::clone(self) }
+        LatePlace { store: Arc::clone(self) }
     }
 
-    /// Counts one more. Returns how many there were, of this bucket and of all.
+    /// Counts one more. Returns how many there were, of this store and of all.
     fn add(&self) -> (usize, usize) {
         let own = self.count.fetch_add(1, Ordering::Relaxed);
         (own, self.all.count.fetch_add(1, Ordering::Relaxed))
@@ -79,7 +79,7 @@ impl BucketPlaces {
 
 impl Drop for LatePlace {
     fn drop(&mut self) {
-        self.bucket.count.fetch_sub(1, Ordering::Relaxed);
-        self.bucket.all.count.fetch_sub(1, Ordering::Relaxed);
+        self.store.count.fetch_sub(1, Ordering::Relaxed);
+        self.store.all.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -109,8 +109,8 @@ async fn lose_answers(late: &Arc<LateRequests>, names: &[&str]) -> Vec<bool> {
 async fn unanswered_names_beyond_limit_are_refused() {
     let (places, within) = (LatePlaces::new(4), Duration::from_secs(1));
     let (late, other) = (Arc::new(LateRequests::new(LONG)), Arc::new(LateRequests::new(within)));
-    late.limit_by(Arc::clone(&places));
-    other.limit_by(Arc::clone(&places));
+    late.limit_by(StorePlaces::new(Arc::clone(&places)));
+    other.limit_by(StorePlaces::new(Arc::clone(&places)));
     // The same name again takes no second place, here and there together.
     assert_eq!(lose_answers(&late, &["a", "b", "a", "b", "c"]).await, [true, true, true, true, false]);
     assert_eq!(lose_answers(&other, &["c", "c", "d"]).await, [true, true, false]);
@@ -134,22 +134,22 @@ async fn unanswered_names_beyond_limit_are_refused() {
 #[tokio::test]
 async fn dead_store_leaves_places_to_others() {
     let places = LatePlaces::new(90);
-    let buckets = [(); 3].map(|()| {
+    let stores = [(); 3].map(|()| {
         let late = Arc::new(LateRequests::new(LONG));
-        late.limit_by(Arc::clone(&places));
+        late.limit_by(StorePlaces::new(Arc::clone(&places)));
         late
     });
     let names: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut remembered = Vec::new();
-    for late in &buckets {
+    for late in &stores {
         let have_place = lose_answers(late, &names).await;
         remembered.push(have_place.iter().filter(|has_place| **has_place).count());
     }
     assert_eq!(remembered, [45, 23, 11]);
     // One whose store answers goes on.
     let well = Arc::new(LateRequests::new(LONG));
-    well.limit_by(Arc::clone(&places));
+    well.limit_by(StorePlaces::new(Arc::clone(&places)));
     assert!(well.follow_for_client("a", put("1")).is_ok());
 }
 
