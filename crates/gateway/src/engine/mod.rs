@@ -261,16 +261,18 @@ impl BucketState {
     /// Deletes from the store. A directory is asked to remember it: `object_store` does so for what it writes, and not
     /// for what it deletes, which would be back after a power cut.
     pub(crate) async fn delete_durably(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
-        self.backend.delete(key, may_go_on).await?;
+        let was_there = self.backend.delete(key, may_go_on).await?;
         let StorePlace::Directory(directory) = &self.place else { return Ok(()) };
         // A kill may have come between the file's removal and theirs, or while the file was written. Nobody else writes
-        // to a name of ours now, nor below the folder of parts.
-        let (kept_folders, unfinished) = match (is_staged(key), self.is_exclusive(key)) {
-            (true, _) => (0, UnfinishedFiles::Removed),
-            (false, true) => (self.folders_of_others(key), UnfinishedFiles::Removed),
-            (false, false) => (0, UnfinishedFiles::Kept),
-        };
-        self.backend.clear_place(key, kept_folders, unfinished).await?;
+        // to a name of ours now, nor below the folder of parts. Where others write, a missing file says nothing of its
+        // directories.
+        if is_staged(key) {
+            self.backend.clear_place(key, 0, UnfinishedFiles::Removed).await?;
+        } else if self.is_exclusive(key) {
+            self.backend.clear_place(key, self.folders_of_others(key), UnfinishedFiles::Removed).await?;
+        } else if was_there {
+            self.backend.clear_place(key, 0, UnfinishedFiles::Kept).await?;
+        }
         let (directory, path) = (directory.clone(), self.backend.locate(key)?);
         crate::blocking::spawn_blocking(move || sync_above(&directory, path.as_ref()))
             .await

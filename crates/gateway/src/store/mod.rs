@@ -500,15 +500,17 @@ impl StoreBackend {
     }
 
     /// It is no error when there is none. Nothing is begun once `may_go_on` says no. The directories above it stay: see
-    /// [`clear_place`](Self::clear_place).
-    pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<()> {
+    /// [`clear_place`](Self::clear_place). Returns whether there was one, which S3 does not say: then it may have been.
+    pub(crate) async fn delete(&self, key: &str, may_go_on: &MayGoOn<'_>) -> GatewayResult<bool> {
         let path = self.reach(key).await?;
         may_go_on()?;
         let deleted = self.patiently("DELETE", late::sent(self.kind, self.store.delete(&path))).await;
         match deleted.map_err(without_condition) {
-            Err(GatewayError::NoSuchKey) if self.kind == BackendKind::S3 => self.check_absent(&path).await,
-            Err(GatewayError::NoSuchKey) => Ok(()),
-            outcome => outcome,
+            Err(GatewayError::NoSuchKey) if self.kind == BackendKind::S3 => {
+                self.check_absent(&path).await.map(|()| true)
+            }
+            Err(GatewayError::NoSuchKey) => Ok(false),
+            outcome => outcome.map(|()| true),
         }
     }
 

@@ -111,7 +111,7 @@ async fn object_below_file_is_absent() {
         assert!(matches!(backend.head(key).await, Err(GatewayError::NoSuchKey)), "{key}");
         let read = backend.get(key, None, 1, 0..1).await.map(drop);
         assert_eq!(read, Err(GatewayError::NoSuchKey), "{key}");
-        assert_eq!(backend.delete(key, &|| Ok(())).await, Ok(()), "{key}");
+        assert_eq!(backend.delete(key, &|| Ok(())).await, Ok(false), "{key}");
         assert_eq!(backend.confirm_gone(key).await, Ok(()), "{key}");
         assert_eq!(backend.lists(key).await, Ok(false), "{key}");
         let listed: Vec<_> = backend.list(&format!("{key}/")).unwrap().collect().await;
@@ -129,7 +129,7 @@ async fn object_in_place_of_directory_is_absent() {
     let backend = in_directory(directory.path());
     put_byte(&backend, "a/b", StoreCondition::Always).await.unwrap();
     assert!(matches!(backend.head("a").await, Err(GatewayError::NoSuchKey)));
-    assert_eq!(backend.delete("a", &|| Ok(())).await, Ok(()));
+    assert_eq!(backend.delete("a", &|| Ok(())).await, Ok(false));
     assert_eq!(backend.confirm_gone("a").await, Ok(()));
     // There is no object that a condition could be about.
     for only in [StoreCondition::Always, StoreCondition::IfAbsent] {

@@ -54,8 +54,8 @@ async fn ttl_answers_beyond_memory_are_asked_anew() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unanswered_writes_beyond_limit_answer_slow_down() {
-    /// With as little memory as the engine has here.
-    const MAX_NAMES: usize = 4096;
+    /// Half of what there is with as little memory as the engine has here: other stores find the rest.
+    const MAX_NAMES: usize = 2048;
     let directory = tempfile::tempdir().unwrap();
     let mut ground = shared_ground(StoreConsistency::Revalidate);
     (ground.landing, ground.patience) = (LONG, Duration::ZERO);
@@ -82,11 +82,11 @@ async fn unanswered_writes_beyond_limit_answer_slow_down() {
     drop(engine);
     // The next start knows all of them, and has a place for none either.
     let engine = ground.open(directory.path()).await;
-    for key in ["0/0", "3/999", "another"] {
+    for key in ["0/0", "1/999", "another"] {
         let written = put(&engine, key, &content(1, 10), WriteConditions::default()).await;
         assert!(matches!(written, Err(GatewayError::Busy(_))), "{key}: {written:?}");
     }
-    let again = vec![("3/999".to_owned(), WriteConditions::default())];
+    let again = vec![("1/999".to_owned(), WriteConditions::default())];
     assert_eq!(engine.delete(BUCKET, again).await.unwrap(), [Ok(())]);
 }
 

@@ -38,6 +38,8 @@ struct State {
     is_busy: bool,
     /// Listings that were asked for.
     lists: usize,
+    /// Keys of a page, if not [`PAGE`].
+    page_keys: Option<usize>,
     /// Parts of the one upload that there is, by number.
     parts: BTreeMap<usize, Vec<u8>>,
     has_upload: bool,
@@ -140,6 +142,11 @@ impl OwnS3 {
         state.claimed_bytes.insert(key.to_owned(), bytes);
     }
 
+    /// As S3 does, which lists a thousand.
+    pub(crate) fn has_pages_of(&self, keys: usize) {
+        self.state.0.lock().unwrap().page_keys = Some(keys);
+    }
+
     pub(crate) fn lists(&self) -> usize {
         self.state.0.lock().unwrap().lists
     }
@@ -210,7 +217,7 @@ fn answer(stream: TcpStream, shared: &(Mutex<State>, Condvar)) -> std::io::Resul
             }
         }
         "GET" if query.contains("list-type=2") => {
-            ("200 OK", Vec::new(), list(&wait_for_turn(shared), query).into_bytes())
+            ("200 OK", Vec::new(), list(wait_for_turn(shared), query).into_bytes())
         }
         "POST" | "PUT" if query.contains("uploadId=") || query.starts_with("uploads") => {
             let (status, headers, text) = upload(&mut shared.0.lock().unwrap(), key, query, body);
@@ -316,18 +323,19 @@ fn etag_of(object: &[u8]) -> Vec<u8> {
 }
 
 /// Waits for a page that may be answered, and returns what there is to list.
-fn wait_for_turn(shared: &(Mutex<State>, Condvar)) -> Vec<(String, u64)> {
+fn wait_for_turn(shared: &(Mutex<State>, Condvar)) -> (Vec<(String, u64)>, usize) {
     let state = shared.0.lock().unwrap();
     let mut state = shared.1.wait_while(state, |state| state.pages == 0).unwrap();
     state.pages -= 1;
     state.lists += 1;
     let bytes_of =
         |key: &str, object: &[u8]| state.claimed_bytes.get(key).copied().unwrap_or(object.len() as u64);
-    state.objects.iter().map(|(key, object)| (key.clone(), bytes_of(key, object))).collect()
+    let objects = state.objects.iter().map(|(key, object)| (key.clone(), bytes_of(key, object)));
+    (objects.collect(), state.page_keys.unwrap_or(PAGE))
 }
 
 /// A page. The token that the next one begins with is how many came before it.
-fn list(objects: &[(String, u64)], query: &str) -> String {
+fn list((objects, page_keys): (Vec<(String, u64)>, usize), query: &str) -> String {
     let parameter = |name: &str| {
         let value = query.split('&').find_map(|pair| pair.strip_prefix(name)).unwrap_or_default();
         percent_encoding::percent_decode_str(value).decode_utf8().unwrap().into_owned()
@@ -336,7 +344,7 @@ fn list(objects: &[(String, u64)], query: &str) -> String {
     let is_listed = |key: &str| key.starts_with(&prefix) && key > after.as_str();
     let objects: Vec<&(String, u64)> = objects.iter().filter(|(key, _)| is_listed(key)).collect();
     let first = parameter("continuation-token=").parse().unwrap_or(0);
-    let end = (first + PAGE).min(objects.len());
+    let end = (first + page_keys).min(objects.len());
     let contents: String = objects[first..end]
         .iter()
         .map(|(key, size)| {
