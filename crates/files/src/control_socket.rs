@@ -397,7 +397,7 @@ mod tests {
 
     /// Whatever ended the wait, somebody has the socket.
     #[test]
-    fn signal_does_not_end_the_wait_for_a_full_queue() {
+    fn signal_does_not_end_wait_for_full_queue() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("full");
         let listener = listen(&path).unwrap();

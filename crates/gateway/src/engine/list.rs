@@ -418,7 +418,7 @@ async fn list_escaped(
     loop {
         let mut listed = state.backend.list_escaped(folder, passed.as_deref())?;
         // The folder of the latest key, if the page needs no more of it, and how many of its keys came since then.
-        let mut over: Option<(String, usize)> = None;
+        let mut needless: Option<(String, usize)> = None;
         let next = loop {
             let Some(entry) = listed.next().await else { break None };
             let (key, object) = entry?;
@@ -427,7 +427,7 @@ async fn list_escaped(
             if !is_own(&key) && grouping.is_wanted(state, &key) {
                 names.add(grouping, key, object);
             }
-            over = match (segment, over) {
+            needless = match (segment, needless) {
                 (Some(segment), Some((latest, count))) if segment == latest => Some((latest, count + 1)),
                 (Some(segment), _) if grouping.is_over(&names, &format!("{folder}{segment}/")) => {
                     Some((segment, 1))
@@ -435,7 +435,7 @@ async fn list_escaped(
                 _ => None,
             };
             // The rest of the folder with this name is passed over by asking behind it, once.
-            if let Some((segment, KEYS_AN_ANSWER)) = &over
+            if let Some((segment, KEYS_AN_ANSWER)) = &needless
                 && passed.as_ref() != Some(segment)
             {
                 break Some(segment.clone());

@@ -626,8 +626,9 @@ mod tests {
         async fn new() -> CompletedGround {
             let directory = tempfile::tempdir().unwrap();
             let text = format!(
-                "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{0}/local\"\n[new_buckets]\nstore = \"{0}/store\"\n\
-                 [key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\nallow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
+                "listen = \"127.0.0.1:9000\"\n[local]\ndirectory = \"{0}/local\"\n\
+                 [new_buckets]\nstore = \"{0}/store\"\n[key.test]\nid = \"TEST\"\nsecret_env = \"NONE\"\n\
+                 allow = [{{ bucket = \"*\", may = [\"read\"] }}]\n",
                 directory.path().display(),
             );
             let config = GatewayConfig::parse("gateway.toml", &text).unwrap();
@@ -675,7 +676,7 @@ mod tests {
             assert_eq!(ground.engine.copy(request).await.unwrap().etag, first.etag);
         }
         assert_eq!(ground.complete(&ground.part.etag).await, Err(GatewayError::NoSuchUpload));
-        let nobody = CompletedGround { upload: String::new(), ..ground };
-        assert_eq!(nobody.complete(&nobody.part.etag).await, Err(GatewayError::NoSuchUpload));
+        let unnamed = CompletedGround { upload: String::new(), ..ground };
+        assert_eq!(unnamed.complete(&unnamed.part.etag).await, Err(GatewayError::NoSuchUpload));
     }
 }

@@ -126,7 +126,7 @@ pub struct StoreBackend {
     medium: Option<Arc<MakeMedium>>,
 }
 
-/// Whether files that interrupted writes to a name have left in a directory go.
+/// Whether files go that interrupted writes to a name have left in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnfinishedFiles {
     Removed,
@@ -514,9 +514,9 @@ impl StoreBackend {
         }
     }
 
-    /// Takes away what keeps other objects of a directory from their names, where an object was deleted or could not be
-    /// stored: the empty directories above it, but not the outermost `kept_folders` ones, which others may be about to
-    /// use. What interrupted writes to it have left goes, too, where nobody else writes to it now.
+    /// Removes what keeps other objects of a directory from their names, after an object was deleted or could not be
+    /// stored: the empty directories above it. The outermost `kept_folders` ones stay, since others may be about to use
+    /// them. Files of interrupted writes go, too, where nobody else writes to the name now.
     pub(crate) async fn clear_place(
         &self,
         key: &str,
@@ -539,8 +539,8 @@ impl StoreBackend {
         .await
     }
 
-    /// Before an object's bytes are sent to a directory in which nobody else writes: takes away empty directories of its
-    /// name.
+    /// Removes empty directories of an object's name, before its bytes are sent to a directory in which nobody else
+    /// writes.
     ///
     /// # Errors
     /// `Refused` where a directory with something in it has its name, or a file is where its directory has to be:
