@@ -118,11 +118,9 @@ gateway:
 	@scripts/install-packages gateway
 	$(AS_A_WHOLE) cargo build --release --locked -p underlay-gateway
 
-# The virtual machine uses programs that the tests have built: a stock kernel connects to the volume server.
 test:
 	@scripts/install-packages test
 	@scripts/test
-	tests/vm/run-nvme-tcp target/vm
 
 # Unit tests of every crate, test programs that need neither root nor another system, and the time of each.
 quick:
