@@ -226,6 +226,7 @@ impl ConnectionSet {
             // A client that waits for `100 Continue` sends no body now, and one that doesn't sends it: what comes next
             // may be either. Taken for the rest of the body it would cut off the beginning of the next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            seat.leaves_body_unread();
         }
         let head_ns = begun.elapsed();
         self.requests.answered(&note.0.lock().operation, response.status(), head_ns);

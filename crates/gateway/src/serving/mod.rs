@@ -6,6 +6,7 @@ mod admin;
 mod connection;
 mod descriptors;
 pub mod in_process;
+mod lingering;
 mod metrics;
 mod over_pipe;
 mod places;

@@ -8,13 +8,15 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use underlay_sync::Mutex;
 use underlay_sync::planted::{PlantedBug, is_planted};
+
+use super::lingering::LingeringClose;
 
 /// A body has to bring [`MIN_BYTES`] in so long,
 const BODY_WINDOW: Duration = Duration::from_secs(60);
@@ -142,6 +144,8 @@ struct PeerPace {
     /// For the document that the request has brought.
     memory: Vec<OwnedSemaphorePermit>,
     given_up: Option<GivenUp>,
+    /// Whether the client may still be sending a body that nobody reads.
+    has_unread_body: bool,
     is_over: bool,
 }
 
@@ -164,6 +168,7 @@ impl ConnectionSeat {
             writing: PeerWait::default(),
             memory: Vec::new(),
             given_up: None,
+            has_unread_body: false,
             is_over: false,
         };
         ConnectionSeat { pace: Mutex::new(pace), over: Notify::new() }
@@ -179,6 +184,11 @@ impl ConnectionSeat {
         pace.memory = Vec::new();
         (pace.body, pace.body_begun, pace.body_bytes) = (PeerWait::default(), None, 0);
         true
+    }
+
+    /// The connection is closed behind the answer, and the client may still be sending the request's body.
+    pub(super) fn leaves_body_unread(&self) {
+        self.pace.lock().has_unread_body = true;
     }
 
     pub(super) fn has_slot(&self) {
@@ -467,11 +477,13 @@ pub(super) struct TimedConnection<S> {
     seat: Arc<ConnectionSeat>,
     /// Whether the peer has ever been waited for: most take all at once.
     has_waited: bool,
+    /// Once its own direction has been closed.
+    lingering: Option<LingeringClose>,
 }
 
 impl<S> TimedConnection<S> {
     pub(super) fn new(stream: S, seat: Arc<ConnectionSeat>) -> TimedConnection<S> {
-        TimedConnection { stream, seat, has_waited: false }
+        TimedConnection { stream, seat, has_waited: false, lingering: None }
     }
 
     fn note(&mut self, written: &Poll<io::Result<usize>>) {
@@ -498,7 +510,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedConnection<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for TimedConnection<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -528,7 +540,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedConnection<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+            if !this.seat.pace.lock().has_unread_body {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingering = this.lingering.get_or_insert_with(LingeringClose::begin);
+        lingering.poll(Pin::new(&mut this.stream), context).map(Ok)
     }
 }
 

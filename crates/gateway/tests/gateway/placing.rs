@@ -1,7 +1,6 @@
 //! Writes that a directory could never take: they are refused before anybody relies on them.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

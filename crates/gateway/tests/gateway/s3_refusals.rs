@@ -454,3 +454,15 @@ fn presigned_url_for_wrong_region_returns_right_one() {
     expect(&refused, 400, "AuthorizationQueryParametersError", "a URL");
     assert_eq!(refused.tag("Region").as_deref(), Some("eu-central-1"), "{refused:?}");
 }
+
+/// The client reads the answer only once it has sent all of the body: a reset would have taken the answer away.
+#[test]
+fn refusal_reaches_client_that_still_sends_its_body() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::start_over_directory(directory.path(), "");
+    let (body, refused) = (vec![7; 24 << 20], [("x-amz-website-redirect-location", "/b")]);
+    for _ in 0..5 {
+        let reply = ask(program.address, "PUT", "/lake/a", &refused, &body).unwrap();
+        assert_eq!((reply.status, reply.code().as_str()), (501, "NotImplemented"), "{reply:?}");
+    }
+}
