@@ -4,16 +4,23 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+
 use super::{BucketState, GatewayEngine};
+use crate::digests::DigestSet;
 use crate::errors::{GatewayError, GatewayResult};
 use crate::meta::ObjectName;
-use crate::model::{ContentId, ContentPlace, ContentRecord, ObjectRecord};
+use crate::model::{ContentExtent, ContentId, ContentPlace, ContentRecord, ObjectRecord};
 use crate::store::{BackendKind, StoredInfo, bare};
 
 /// Objects that the log speaks of, each once: behind so many it speaks of no more.
 const MAX_LOGGED: usize = 10_000;
 /// Before the store is asked a second time of what it says is another's change.
 const BETWEEN: Duration = Duration::from_millis(50);
+
+/// The longest object of one PUT: longer ones are sent in parts, and what has made an object of these once does not
+/// do it again.
+const MAX_REPEATED_BYTES: u64 = 8 << 20;
 
 /// The meaning of the store's answer about an object.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,6 +98,12 @@ impl GatewayEngine {
             };
             let is_sure = matches!((&before, &found), (Some(before), Some(found)) if is_alike(before, found));
             let (content, meaning) = self.compare(state, name, version, found.clone(), is_sure).await?;
+            if let (StoreMeaning::Changed | StoreMeaning::Withheld(_), Some(content), Some(found), None) =
+                (&meaning, content, &found, &before)
+                && self.take_repeated_put(state, name, (version, content), found).await?
+            {
+                return Ok(());
+            }
             match meaning {
                 StoreMeaning::Unseen if !std::mem::replace(&mut is_missed, true) => {
                     tokio::time::sleep(BETWEEN).await;
@@ -171,6 +184,56 @@ impl GatewayEngine {
                     }
                 }
                 Ok((content.map(|(id, _)| id), meaning))
+            })
+            .await
+    }
+
+    /// A PUT that got no answer may have been carried out after the one that repeated it. Many stores then have another
+    /// ETag for the same object, as S3 has with keys of KMS. Its bytes and headers tell, and are worth one look: it is
+    /// nobody else's change, and keeps its tags. Returns whether it is such a one.
+    async fn take_repeated_put(
+        &self,
+        state: &BucketState,
+        name: &ObjectName,
+        (version, content): (u64, ContentId),
+        found: &StoredInfo,
+    ) -> GatewayResult<bool> {
+        let view = self.metadata.view()?;
+        let record = view.object(name)?.filter(|record| record.version == version);
+        let (Some(record), Some(stored)) = (record, view.content(content)?) else { return Ok(false) };
+        drop(view);
+        let ContentPlace::Remote { headers_hash, .. } = &stored.place else { return Ok(false) };
+        let whole = ContentExtent { content, offset_bytes: 0, length_bytes: stored.size_bytes };
+        let is_alike = record.extents == [whole]
+            && record.part_sizes_bytes.is_empty()
+            && found.size_bytes == stored.size_bytes
+            && found.size_bytes <= MAX_REPEATED_BYTES
+            && *headers_hash == Some(found.headers.hash_code());
+        if state.backend.kind != BackendKind::S3 || !is_alike {
+            return Ok(false);
+        }
+        let range = 0..found.size_bytes;
+        let got = state.backend.get(&name.key, found.etag.as_deref(), found.size_bytes, range).await;
+        // What can't be read now says nothing.
+        let Ok((_, mut body)) = got else { return Ok(false) };
+        let mut digests = DigestSet::new(&[])?;
+        while let Some(piece) = body.next().await {
+            let Ok(piece) = piece else { return Ok(false) };
+            digests.update(&piece)?;
+        }
+        if base16ct::lower::encode_string(&digests.finish()?.md5) != record.etag {
+            return Ok(false);
+        }
+        let (target, place) = (name.clone(), with_etag(&stored.place, found));
+        self.committer
+            .commit(Vec::new(), move |change| {
+                let now = change.object(&target)?.filter(|now| now.version == version);
+                let is_there = change.content(content)?.is_some_and(|now| now.place == stored.place);
+                // Otherwise the caller looks again, at what it is by now.
+                if now.is_some() && is_there {
+                    change.set_place(content, place)?;
+                }
+                Ok(true)
             })
             .await
     }
