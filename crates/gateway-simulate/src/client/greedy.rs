@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use tokio::io::AsyncReadExt as _;
 
 use super::http::{self, HttpRequest};
 use super::objects::{self, PutOperation};
@@ -71,6 +73,10 @@ pub(super) async fn document(session: &ClientSession, bytes: u64, pace: BodyPace
         while sent_bytes < bytes {
             http::send(session, &mut stream, &piece, pace).await?;
             sent_bytes += piece.len() as u64;
+            // What comes behind an answer is discarded.
+            if stream.read(&mut [0; 1]).now_or_never().is_some() {
+                break;
+            }
             if sent_bytes > MAX_DOCUMENT_BYTES {
                 session.model.fail(format!(
                     "a gateway took {sent_bytes} bytes of a document, of 4 MiB that one may have"
